@@ -71,6 +71,7 @@ static bool is_in_range(const oct_transform_param *param, double value)
     return value >= param->min && value <= param->max;
 }
 
+/* Reads the text of a value: FROM..TO as from and to, a size as height and width (0: not given), others as both. */
 static bool read_value(const oct_transform_param *param, const char *text, oct_param_value *value)
 {
     char from[64]; /* of FROM..TO */
@@ -129,6 +130,7 @@ static const char *list_params(const oct_transform *t, char text[160])
     return text;
 }
 
+/* Returns the index of the parameter of this name; without one the number of parameters, and a flaw. */
 static size_t find_param(const item_reader *r, const char *name)
 {
     const oct_transform *t = r->transform;
@@ -146,7 +148,7 @@ static size_t find_param(const item_reader *r, const char *name)
     return count;
 }
 
-/* Finds the parameter whose value the next word without a name is. */
+/* Returns the index of the first parameter without a value, for a word without NAME=; else a flaw and their number. */
 static size_t next_param(const item_reader *r, const char *word)
 {
     const size_t count = count_params(r->transform);
@@ -166,6 +168,7 @@ static size_t next_param(const item_reader *r, const char *word)
     return r->flaw[0] ? count : at;
 }
 
+/* Reads one word of an item, VALUE or NAME=VALUE, into the parameter that it sets. */
 static void read_argument(item_reader *r, char *word)
 {
     const oct_transform *t = r->transform;
@@ -184,7 +187,7 @@ static void read_argument(item_reader *r, char *word)
     r->named |= equals != NULL;
 }
 
-/* A SIZE that is not given is data.size. */
+/* Gives each parameter that the item leaves out its default; that of a SIZE is data.size. */
 static void fill_defaults(item_reader *r, const oct_augment *a)
 {
     const oct_transform *t = r->transform;
@@ -205,6 +208,7 @@ static void fill_defaults(item_reader *r, const oct_augment *a)
     }
 }
 
+/* Says why a word names no transform, with the nearest name and the allowed ones: for data.test without random ones. */
 static void report_unknown(const char *word, bool training, char flaw[OCT_AUGMENT_FLAW])
 {
     const size_t name_bytes = strcspn(word, "(");
@@ -270,7 +274,7 @@ bool oct_augment_is_empty(const oct_augment *a)
     return a->count == 0 && a->h == 0;
 }
 
-/* Sides are at most OCT_IMAGE_SIDE_MAX, so nothing overflows here. */
+/* Refuses samples above OCT_IMAGE_BYTES_MAX. Sides are at most OCT_IMAGE_SIDE_MAX, so nothing overflows. */
 static void check_bytes(const oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
 {
     const int64_t value = (int64_t)oct_dtype_bytes(shape->dtype);

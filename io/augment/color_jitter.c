@@ -23,6 +23,7 @@ static void fit_color_jitter(const oct_param_value *value, oct_image *shape,
                  (long long)shape->c);
 }
 
+/* As torchvision's ColorJitter: draws the amount of each change, then applies the changes in a random order. */
 static oct_status run_color_jitter(const oct_transform_call *call, oct_image *image, oct_image *map)
 {
     double amount[CHANGES];

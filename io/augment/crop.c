@@ -6,7 +6,7 @@
 /* The parameters: SIZE first, then those of each transform. */
 enum { SIZE, SHARE = 1, PADDING = 1, SCALE = 1, RATIO };
 
-/* center_crop: a size, or a share of the image in that size's shape, which data.size then brings to it. */
+/* Computes the size of a centre crop: the given size, or a share of the largest part of the image in its shape. */
 static void size_of_center_crop(const oct_param_value *value, const oct_image *image, int64_t *h,
                                 int64_t *w)
 {
@@ -18,6 +18,7 @@ static void size_of_center_crop(const oct_param_value *value, const oct_image *i
     *w = (int64_t)fmax(1, rint(scale * (double)*w));
 }
 
+/* Computes the size of the cropped samples, where that of the images is known (above 0) or does not matter. */
 static void fit_center_crop(const oct_param_value *value, oct_image *shape,
                             char flaw[OCT_AUGMENT_FLAW])
 {
@@ -56,7 +57,7 @@ const oct_transform oct_transform_center_crop = {
     .run = run_center_crop,
 };
 
-/* Where the part begins along one side; centred when the padded image is smaller. */
+/* Draws where a crop begins along a side padded at both ends (negative: in the padding); centred if it is larger. */
 static int64_t draw_begin(oct_dice *dice, int64_t side, int64_t size, int64_t padding)
 {
     const int64_t choices = side + 2 * padding - size + 1;

@@ -13,7 +13,7 @@
 static const double LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b3ap-40;
 static const double HALF_PI_HIGH = 0x1.921fb544p+0, HALF_PI_LOW = 0x1.0b4611a626331p-34;
 
-/* x = k ln 2 + r; the series of e^r. */
+/* x = k ln 2 + r; the series of e^r. Results below x = -746 and above x = 710 leave the doubles. */
 double oct_real_exp(double x)
 {
     enum { TERMS = 14 };
@@ -111,7 +111,7 @@ bool oct_dice_chance(oct_dice *dice, double p)
     return uniform(dice) < p;
 }
 
-/* Box and Muller make two of two words; the second one is kept. */
+/* Box and Muller's method makes two normal variables of two uniform ones; the next call returns the second. */
 double oct_dice_normal(oct_dice *dice)
 {
     double sine, cosine;
@@ -123,7 +123,7 @@ double oct_dice_normal(oct_dice *dice)
     return radius * cosine;
 }
 
-/* The logarithm of a gamma variable of shape alpha. */
+/* Returns the logarithm of a gamma variable of shape alpha, by Marsaglia and Tsang's rejection method (2000). */
 static double log_gamma_variable(oct_dice *dice, double alpha)
 {
     double boost = alpha < 1 ? oct_real_log(open_uniform(dice)) / alpha : 0;

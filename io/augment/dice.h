@@ -24,6 +24,7 @@ typedef struct oct_dice {
 enum { OCT_DICE_PLACES = 63, OCT_DICE_MIX = OCT_DICE_PLACES - 1, OCT_DICE_LEAF = OCT_DICE_MIX - 1 };
 oct_dice oct_dice_of(const oct_draw *draw, int place);
 
+/* Returns the next random word; Philox makes four at a time. */
 uint32_t oct_dice_word(oct_dice *dice);
 double oct_dice_real(oct_dice *dice, double from, double to); /* [from, to) */
 int64_t oct_dice_below(oct_dice *dice, int64_t n);            /* [0, n), n below 2^32 */

@@ -98,13 +98,13 @@ static void swap_pixels(char *a, char *b, size_t bytes)
     }
 }
 
-static void flip_image(oct_image *image, bool down)
+static void flip_image(oct_image *image, bool upside_down)
 {
     const size_t pixel = pixel_bytes(image);
-    for (int64_t y = 0; down && y < image->h / 2; y++)
+    for (int64_t y = 0; upside_down && y < image->h / 2; y++)
         swap_pixels(pixel_at(image, y, 0), pixel_at(image, image->h - 1 - y, 0),
                     (size_t)image->w * pixel);
-    for (int64_t y = 0; !down && y < image->h; y++)
+    for (int64_t y = 0; !upside_down && y < image->h; y++)
         for (int64_t x = 0; x < image->w / 2; x++)
             swap_pixels(pixel_at(image, y, x), pixel_at(image, y, image->w - 1 - x), pixel);
 }
@@ -171,6 +171,7 @@ static inline double read_value(oct_dtype dtype, const void *pixel, int64_t c)
     return (double)((const float *)pixel)[c];
 }
 
+/* Writes the bilinear mean of the four pixels around a place, channel by channel; codes are rounded. */
 static void interpolate(const corners *k, oct_dtype dtype, int64_t channels, void *to)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -189,7 +190,7 @@ static void interpolate(const corners *k, oct_dtype dtype, int64_t channels, voi
     }
 }
 
-/* Maps take the nearest pixel, images the four around. */
+/* Each pixel shows the place that `from` maps its centre to: of maps the nearest pixel, of images a mean of four. */
 static oct_status apply_affine(oct_image *image, oct_image *spare, const oct_affine *from,
                                const oct_reals *mean)
 {
@@ -297,7 +298,7 @@ static inline uint8_t round_sum(int32_t sum)
     return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
 }
 
-/* Resamples a row along the width: w pixels. */
+/* Resamples a row to w pixels, each a weighted sum in fixed point; sums begin at one half, so the shift rounds. */
 static inline void resample_row_bytes(const taps *t, const uint8_t *from, int64_t w,
                                       int64_t channels, uint8_t *to)
 {
@@ -339,7 +340,7 @@ static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
         const void *from = pixel_at(image, y, 0);
         if (image->dtype == OCT_F32)
             resample_row_floats(&t, from, w, channels, to);
-        else if (channels == 3)
+        else if (channels == 3) /* a constant, for which the compiler unrolls */
             resample_row_bytes(&t, from, w, 3, to);
         else if (channels == 1)
             resample_row_bytes(&t, from, w, 1, to);
@@ -351,7 +352,7 @@ static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
     return OCT_OK;
 }
 
-/* Makes row i of the result of rows along the height; `sums` is room for a row. */
+/* Makes row i of an image of another height: the weighted sum of rows of `row` bytes; sums: room for a row. */
 static void sum_byte_rows(const taps *t, int64_t i, const uint8_t *from, int64_t row, int32_t *sums,
                           uint8_t *to)
 {
@@ -417,7 +418,7 @@ oct_status oct_geometry_resize(oct_image *image, oct_image *map, oct_image *spar
                     pixel_bytes(map));
         swap_images(map, spare);
     }
-    if (image->dtype == OCT_S8) flip_sign_bits(image);
+    if (image->dtype == OCT_S8) flip_sign_bits(image); /* resized as 0 to 255 */
     if (image->w != w) status = change_width(image, spare, w);
     if (status == OCT_OK && image->h != h) status = change_height(image, spare, h);
     if (status == OCT_OK && image->dtype == OCT_S8) flip_sign_bits(image);

@@ -45,7 +45,7 @@ static void blend(float *to, const float *other, int64_t n, float share)
         to[i] = share * to[i] + rest * other[i];
 }
 
-/* Gives a sample its part of another one, whose image and values these are. */
+/* Mixes a sample in place with the image and values of another one: in a box of it (CutMix) or everywhere (mixup). */
 static void mix_one(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t sample,
                     const float *image, const float *values)
 {
@@ -63,8 +63,8 @@ static void mix_one(const oct_mixing *mixing, const oct_mix_leaf *leaf, int64_t 
     blend(leaf->values + sample * leaf->classes, values, leaf->classes, r.share);
 }
 
-/* Each sample takes from the one that is `further` samples on, in circles: `start` begins one, whose last sample takes
- * from a copy of the first. */
+/* Sample i takes from sample (i + further) mod n, along cycles: `start` begins one, whose last sample takes from a
+ * copy of the first. */
 void oct_mix(const oct_mixing *mixing, const oct_mix_leaf *leaf)
 {
     const int64_t n = leaf->samples, numel = leaf->h * leaf->w * leaf->c;

@@ -21,6 +21,7 @@ static inline uint8_t blend(int from, int to, float factor)
     return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
 }
 
+/* Blends all values with one grey: a factor of 0 gives the grey, 1 the image. */
 static void blend_with_grey(oct_image *image, int grey, float factor)
 {
     uint8_t table[CODES];
@@ -62,7 +63,7 @@ static void change_saturation(oct_image *image, double factor)
     }
 }
 
-/* The mean of the 3x3 pixels around, the middle one counted five times. */
+/* PIL's smoothing filter: the mean of the 3x3 values around, the middle one counted five times (13 in all). */
 static uint8_t smooth_value(const uint8_t *value, int64_t row, int64_t channels)
 {
     int sum = 4 * value[0];
@@ -71,7 +72,7 @@ static uint8_t smooth_value(const uint8_t *value, int64_t row, int64_t channels)
     return (uint8_t)((2 * sum + 13) / 26);
 }
 
-/* Pixels at the edge are not smoothed. */
+/* Blends the image with its smoothed copy; pixels at the edge have no smoothed value and stay. */
 static oct_status change_sharpness(oct_image *image, oct_image *spare, float factor)
 {
     const int64_t c = image->c, row = image->w * c;
@@ -131,7 +132,7 @@ static void write_rgb(const hsv *colour, uint8_t *rgb)
         rgb[c] = colour->saturation == 0 ? v : from[c];
 }
 
-/* Hue, saturation and value are bytes, as PIL has them. */
+/* Turns the hue by a share of the circle. Hue is a byte, as in PIL's HSV, and wraps. */
 static void change_hue(oct_image *image, double turn)
 {
     const int steps = (int)(turn * 255);
@@ -173,6 +174,7 @@ static int count_codes(const oct_image *image, int64_t channel, int64_t count[CO
     return largest;
 }
 
+/* As PIL: stretches the codes of each channel, so that the least becomes 0 and the largest 255. */
 static void autocontrast(oct_image *image, double unused)
 {
     (void)unused;
@@ -192,6 +194,7 @@ static void autocontrast(oct_image *image, double unused)
     }
 }
 
+/* As PIL: maps each code of a channel to the share of pixels below it, which evens out the histogram. */
 static void equalize(oct_image *image, double unused)
 {
     (void)unused;

@@ -19,6 +19,6 @@ typedef enum oct_pixel_kind {
     OCT_PIXEL_EQUALIZE,     /* none; per channel: even histogram */
 } oct_pixel_kind;
 
-/* spare: for a second image. */
+/* Changes the bytes of an image in place by an amount as its kind says above; spare: room for a second image. */
 oct_status oct_pixel_change(oct_image *image, oct_pixel_kind kind, double amount,
                             oct_image *spare) OCT_NODISCARD;

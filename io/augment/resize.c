@@ -5,7 +5,7 @@
 
 enum { SIZE };
 
-/* The size of the result, as torchvision's Resize computes it. */
+/* The size of the result, as torchvision's Resize computes it: one number is the shorter side. */
 static void size_of_result(const oct_param_value *value, const oct_image *image, int64_t *h,
                            int64_t *w)
 {
@@ -23,7 +23,8 @@ static bool is_too_large(int64_t h, int64_t w, const oct_image *image)
            h * w > OCT_IMAGE_BYTES_MAX / image->c / (int64_t)oct_dtype_bytes(image->dtype);
 }
 
-static void fit(const oct_param_value *value, oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
+/* Computes the size of the resized samples; it stays unknown (0) for images of several shapes and one number. */
+static void fit_resize(const oct_param_value *value, oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
 {
     int64_t h, w;
     if (value[SIZE].to <= 0 && shape->h == 0) return; /* the shapes still differ */
@@ -57,6 +58,6 @@ const oct_transform oct_transform_resize = {
     .help = "one number: the shorter side becomes that long; HxW: exactly that; bilinear, "
             "antialiased",
     .param = {[SIZE] = {"size", OCT_PARAM_SIZE, NULL, 1, OCT_IMAGE_SIDE_MAX}},
-    .fit = fit,
+    .fit = fit_resize,
     .run = run_resize,
 };

@@ -48,24 +48,25 @@ static void normalise_crop(const sample_crop *crop, const oct_image *image, cons
     const int64_t w = image->w, channels = image->c, row = w * channels;
     const int64_t first = crop->right < 0 ? -crop->right : 0;
     const int64_t end = crop->right > 0 ? w - crop->right : w;
+    const int64_t step = crop->flip ? -channels : channels; /* flipped rows are written backwards */
+    const bool is_float = image->dtype == OCT_F32;
     const uint8_t *bytes = image->data;
     const float *floats = image->data;
     memset(out, 0, (size_t)(image->h * row) * sizeof(float));
     for (int64_t y = 0; y < image->h; y++) {
         const int64_t from_y = y + crop->down;
         if (from_y < 0 || from_y >= image->h) continue;
-        for (int64_t x = first; x < end; x++) {
-            const int64_t from = from_y * row + (x + crop->right) * channels;
-            float *to = out + y * row + (crop->flip ? w - 1 - x : x) * channels;
-            if (image->dtype == OCT_F32)
-                for (int64_t c = 0; c < channels; c++)
-                    to[c] =
-                        oct_normal_value(floats[from + c], 1.0f, n->mean[oct_normaliser_at(n, c)],
-                                         1.0f / n->std[oct_normaliser_at(n, c)]);
-            else
-                for (int64_t c = 0; c < channels; c++)
-                    to[c] = look_up[oct_normaliser_at(n, c) * BYTE_VALUES + bytes[from + c]];
-        }
+        int64_t to = y * row + (crop->flip ? w - 1 - first : first) * channels;
+        int64_t from = from_y * row + (first + crop->right) * channels;
+        const int64_t from_end = from + (end - first) * channels;
+        for (; is_float && from < from_end; from += channels, to += step)
+            for (int64_t c = 0; c < channels; c++)
+                out[to + c] =
+                    oct_normal_value(floats[from + c], 1.0f, n->mean[oct_normaliser_at(n, c)],
+                                     1.0f / n->std[oct_normaliser_at(n, c)]);
+        for (; !is_float && from < from_end; from += channels, to += step)
+            for (int64_t c = 0; c < channels; c++)
+                out[to + c] = look_up[oct_normaliser_at(n, c) * BYTE_VALUES + bytes[from + c]];
     }
 }
 
@@ -127,7 +128,7 @@ static size_t spare_numel(const oct_loader *loader)
     return (size_t)(data->h * data->w * data->c + data->classes);
 }
 
-/* Room for the scratch of each thread, and in it for samples whose size is known. */
+/* Makes a scratch sample for each thread, with room for an image where its size is known, and room for mixing. */
 static oct_status reserve_scratch(oct_loader *loader)
 {
     const oct_dataset *data = loader->data;
@@ -151,7 +152,7 @@ static oct_reader_options reader_options(const oct_loader *loader)
                                 loader->cache};
 }
 
-/* The reader that reads ahead, where that is worth while, with room for fetches of `samples`. */
+/* Starts the reader, or again with more room, where samples are to be read ahead and are decoded or transformed. */
 static oct_status reserve_reader(oct_loader *loader, int64_t samples)
 {
     const oct_reader_options options = reader_options(loader);
@@ -176,7 +177,7 @@ static void fill_look_up(const oct_normaliser *n, oct_dtype dtype, float *look_u
     }
 }
 
-/* Takes the memory for fetches of `samples`. */
+/* Takes the memory for fetches of `samples`: look-up table, scratch, cache, reader, and labels or values. */
 static oct_status reserve_samples(oct_loader *loader, int64_t samples)
 {
     const oct_dataset *data = loader->data;
@@ -224,8 +225,7 @@ int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch)
     return left < loader->batch ? left : loader->batch;
 }
 
-/* Finds the order of an epoch; where it is none of the two, it is made in place of the one that is not of the epoch
- * `keep`. */
+/* Finds the order of an epoch. Two are kept; a new one replaces the one that is not of epoch `keep`. */
 static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, int64_t **order)
 {
     int slot = loader->order_epoch[0] == epoch ? 0 : 1;
@@ -301,8 +301,8 @@ static void fill_sample(const batch_job *job, int64_t i, const oct_sample *s)
 
 /* What went wrong with samples of a fetch: the same whichever threads read them. */
 typedef struct outcome {
-    int64_t failed, damaged; /* the first that failed, and the last that was replaced; -1: none */
-    int64_t passed_over;
+    int64_t first_failed, last_damaged; /* indices; -1: none; damaged ones are replaced */
+    int64_t num_damaged;
     oct_status code;
     char failed_text[OCT_READ_TEXT], damaged_text[OCT_READ_TEXT];
 } outcome;
@@ -342,7 +342,7 @@ static oct_status ask_ahead(oct_loader *loader, int64_t epoch)
     return OCT_OK;
 }
 
-/* Makes sure that the n samples of the job are the first of those that the reader was asked for. */
+/* Makes sure that the reader reads the n samples of the job first, dropping others that it was asked for. */
 static oct_status expect_samples(const batch_job *job, int64_t n)
 {
     oct_loader *loader = job->loader;
@@ -364,9 +364,9 @@ static void read_and_fill(const batch_job *job, int64_t i, outcome *o)
     } else {
         const oct_reader_options options = reader_options(loader);
         const oct_place place = place_at(loader, &job->start, job->order, job->start.first + i);
-        oct_sample *own = &loader->scratch[omp_get_thread_num()];
-        oct_read_sample(&options, &place, own);
-        s = own;
+        oct_sample *sample = &loader->scratch[omp_get_thread_num()];
+        oct_read_sample(&options, &place, sample);
+        s = sample;
     }
     if (s->status == OCT_OK)
         fill_sample(job, i, s);
@@ -375,23 +375,24 @@ static void read_and_fill(const batch_job *job, int64_t i, outcome *o)
     if (s->status == OCT_OK && s->damaged == 0) return;
 #pragma omp critical(oct_loader_outcome)
     {
-        if (s->status != OCT_OK && (o->failed < 0 || i < o->failed)) {
-            o->failed = i;
+        if (s->status != OCT_OK && (o->first_failed < 0 || i < o->first_failed)) {
+            o->first_failed = i;
             o->code = s->status;
             memcpy(o->failed_text, s->text, sizeof o->failed_text);
         }
-        if (s->damaged > 0 && i > o->damaged) {
-            o->damaged = i;
+        if (s->damaged > 0 && i > o->last_damaged) {
+            o->last_damaged = i;
             memcpy(o->damaged_text, s->text, sizeof o->damaged_text);
         }
-        o->passed_over += s->damaged;
+        o->num_damaged += s->damaged;
     }
 }
 
+/* Reads the n samples of a job into the batch in parallel; fails as the first that cannot be read. */
 static oct_status fill_batch(batch_job *job, int64_t n, oct_goals *goals)
 {
     oct_loader *loader = job->loader;
-    outcome o = {.failed = -1, .damaged = -1};
+    outcome o = {.first_failed = -1, .last_damaged = -1};
     OCT_TRY(reserve_samples(loader, n));
     if (loader->reader && n > 0) OCT_TRY(expect_samples(job, n));
 #pragma omp parallel for schedule(static)
@@ -405,9 +406,10 @@ static oct_status fill_batch(batch_job *job, int64_t n, oct_goals *goals)
         .labels = loader->label_capacity > 0 ? loader->labels : NULL,
         .values = loader->data->goal == OCT_GOAL_INPUT ? job->images : loader->values,
     };
-    loader->damaged += o.passed_over;
-    if (o.damaged >= 0) memcpy(loader->damaged_text, o.damaged_text, sizeof loader->damaged_text);
-    return o.failed < 0 ? OCT_OK : oct_fail(o.code, "%s", o.failed_text);
+    loader->damaged += o.num_damaged;
+    if (o.last_damaged >= 0)
+        memcpy(loader->damaged_text, o.damaged_text, sizeof loader->damaged_text);
+    return o.first_failed < 0 ? OCT_OK : oct_fail(o.code, "%s", o.failed_text);
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */

@@ -34,10 +34,10 @@ void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const
                    const float *std, float *out)
 {
     for (int64_t c = 0; c < channels; c++) {
-        const int64_t at = channels <= OCT_REALS_MAX ? c : 0;
-        float inverse_std = 1.0f / std[at];
+        const int64_t index = channels <= OCT_REALS_MAX ? c : 0;
+        float inverse_std = 1.0f / std[index];
         for (int64_t i = 0; i < pixels; i++)
             out[i * channels + c] = oct_normal_value((float)bytes[i * channels + c], 1.0f / 255.0f,
-                                                     mean[at], inverse_std);
+                                                     mean[index], inverse_std);
     }
 }

@@ -28,13 +28,13 @@ static inline int64_t oct_normaliser_at(const oct_normaliser *n, int64_t c)
     return n->count == 1 ? 0 : c;
 }
 
-/* mean and std: one value each, or one for each channel. */
+/* Makes a normaliser. mean and std: one value each, or one for each channel. */
 oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std);
-/* Gives each channel its mean and std, as oct_normalise takes them; only the first OCT_REALS_MAX channels. */
+/* Writes mean and std of each channel, as oct_normalise takes them; only of the first OCT_REALS_MAX channels. */
 void oct_normaliser_spread(const oct_normaliser *normaliser, int64_t channels, float *mean,
                            float *std);
-/* out: height x width x channels. */
+/* Normalises an image of any type. out: height x width x channels. */
 void oct_normalise_image(const oct_image *image, const oct_normaliser *normaliser, float *out);
-/* The same of bytes. mean and std: one for each channel; of more than OCT_REALS_MAX channels all have the first. */
+/* Normalises bytes. mean and std: one for each channel; of more than OCT_REALS_MAX channels all have the first. */
 void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const float *mean,
                    const float *std, float *out);

@@ -10,7 +10,7 @@
  * read and fill it at once. */
 typedef struct oct_cache oct_cache;
 
-/* For samples 0 to count - 1. */
+/* Makes an empty cache of samples 0 to count - 1, with room for this many bytes of pixels. */
 oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes) OCT_NODISCARD;
 void oct_cache_destroy(oct_cache **cache);
 
@@ -46,7 +46,7 @@ typedef struct oct_reader_options {
     oct_cache *cache; /* NULL: none; borrowed */
 } oct_reader_options;
 
-/* Reads into a sample whose images are kept and grown. Its status says whether it could be read. */
+/* Reads and transforms the sample at a place into reused images. Its status says whether it could be read. */
 void oct_read_sample(const oct_reader_options *options, const oct_place *place, oct_sample *sample);
 void oct_sample_free(oct_sample *sample);
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { IMAGES, LABELS };
-enum { PROBES = 64, PIECE = 4096 };
+enum { PROBES = 64, BLOCK_ELEMENTS = 4096 };
 
 typedef struct array_store {
     oct_array images, maps;
@@ -41,7 +41,7 @@ static const char *array_name(const opening *r, int what)
 
 static const char split_mark[] = "{split}"; /* in names of arrays */
 
-/* Opens the images or labels; the split's word is in place of {split} in their name. */
+/* Opens the images or labels; {split} in their name becomes the split's word, else the test is drawn from the array. */
 static oct_status open_array(opening *r, int what, oct_array *array)
 {
     const char *given = array_name(r, what), *at = strstr(given, split_mark);
@@ -112,17 +112,17 @@ typedef struct conversion {
     oct_status (*convert)(const struct conversion *t, int64_t i, const uint8_t *element);
 } conversion;
 
-/* Reads rows, PIECE elements at a time where they follow each other, and converts each element. */
+/* Converts each element of the rows; rows that follow each other are read BLOCK_ELEMENTS elements at a time. */
 static oct_status convert_rows(const conversion *t)
 {
     const int64_t row = oct_array_row(t->array),
-                  most = row < PIECE ? PIECE / (row > 0 ? row : 1) : 1;
+                  block_rows = row < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / (row > 0 ? row : 1) : 1;
     uint8_t *rows = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_alloc(&rows, (size_t)(most * row), t->array->bytes));
+    OCT_TRY(oct_alloc(&rows, (size_t)(block_rows * row), t->array->bytes));
     for (int64_t first = 0, n; first < t->count && status == OCT_OK; first += n) {
         const int64_t left = t->count - first;
-        n = t->positions ? 1 : left < most ? left : most;
+        n = t->positions ? 1 : left < block_rows ? left : block_rows;
         status = oct_array_read(t->array, t->positions ? t->positions[first] : first, n, rows);
         for (int64_t k = 0; k < n * row && status == OCT_OK; k++)
             status = t->convert(t, first * row + k, rows + (size_t)k * t->array->bytes);
@@ -210,6 +210,7 @@ static oct_status draw_split(const opening *r, const oct_array *images, int64_t 
     return oct_split_choose(&d, r->split, positions, count);
 }
 
+/* Digests type, size and up to PROBES samples at equal distances, since reading all could take long. */
 static oct_status make_fingerprint(const oct_dataset *data, array_store *s)
 {
     const oct_array *a = &s->images;
@@ -246,6 +247,7 @@ static void warn_of_channels_first(const oct_array *a)
             a->name, oct_shape_text(&a->shape, shape), d[1], d[2], d[3]);
 }
 
+/* Opens the images, sets type, size and count of samples by them, and draws the split where files do not say it. */
 static oct_status open_images(oct_dataset *data, opening *r)
 {
     array_store *s = data->store;
@@ -291,7 +293,7 @@ out:
     return status;
 }
 
-/* 255 is no class where there are fewer classes; a negative number never is one. */
+/* Reads the class map of a sample, -1 for no class: a negative number, or 255 where there are fewer classes. */
 static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *map)
 {
     const array_store *s = data->store;
@@ -318,6 +320,7 @@ static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *ma
     return status;
 }
 
+/* Reads the image of a sample and, for OCT_GOAL_MAP, its class map. OCT_DATA where a float is not finite. */
 oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map)
 {
     const array_store *s = data->store;

@@ -18,7 +18,7 @@ struct oct_array_kind {
     oct_status (*open)(oct_array *array, const char *path, const char *name);
 };
 
-/* Members of oct_dataset_format, for one with arrays. */
+/* Opens a split of arrays. This and those below are members of oct_dataset_format. */
 oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source,
                            oct_split split) OCT_NODISCARD;
 oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image,

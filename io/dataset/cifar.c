@@ -47,7 +47,7 @@ static oct_status read_batch(batch *b, const char *folder, const char *name,
     return OCT_OK;
 }
 
-/* The `open` of both formats. */
+/* The `open` of CIFAR-10 and CIFAR-100: reads all files of the split and makes NHWC bytes of their planes. */
 static oct_status open_cifar(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
     const oct_dataset_format *self = data->format;

@@ -63,6 +63,8 @@ static bool is_label(const char *text, int64_t *label)
     return *label >= INT32_MIN && *label <= INT32_MAX;
 }
 
+/* Whether the first row names columns: its first field is a usual word for a path, or no path while the next row's
+ * is a picture, and its second is neither a number nor a class that occurs again. */
 static bool has_heading(const oct_csv *csv)
 {
     static const char *const words[] = {"path", "file", "filename", "image", "image_path", "name"};
@@ -166,27 +168,27 @@ static int64_t line_at(const split_rows *p, int64_t i)
     return p->csv->line[p->rows[i]];
 }
 
-/* Counts labels that are no whole numbers; *odd: the row of the first of them. */
-static int64_t count_names(const split_rows *p, int64_t *odd)
+/* Counts labels that are no whole numbers; *first: the row of the first of them. */
+static int64_t count_names(const split_rows *p, int64_t *first)
 {
     int64_t label, names = 0;
     for (int64_t i = 0; i < p->count; i++)
-        if (!is_label(field_at(p, i, 1), &label) && names++ == 0) *odd = i;
+        if (!is_label(field_at(p, i, 1), &label) && names++ == 0) *first = i;
     return names;
 }
 
 /* Most labels are whole numbers and some are not: a slip of the pen, or signs such as 30, 50 and stop. */
 static void warn_of_mixture(const split_rows *p)
 {
-    int64_t odd = 0;
-    const int64_t names = count_names(p, &odd);
+    int64_t first = 0;
+    const int64_t names = count_names(p, &first);
     if (names == 0 || 2 * names >= p->count) return;
-    const char *text = field_at(p, odd, 1);
+    const char *text = field_at(p, first, 1);
     oct_log(OCT_LOG_WARN,
             "%s:%" PRId64 ": the label '%s' is no whole number, as %" PRId64 " of %" PRId64
             " are, so all labels are names of classes, sorted by their bytes; correct it if "
             "numbers are meant",
-            p->csv->path, line_at(p, odd), oct_show(text, strlen(text)).text, p->count - names,
+            p->csv->path, line_at(p, first), oct_show(text, strlen(text)).text, p->count - names,
             p->count);
 }
 
@@ -195,12 +197,12 @@ static int compare_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The names of classes are those of the training labels, sorted by their bytes. */
+/* Collects the names of classes where some label is no number: those of the training labels, sorted by their bytes. */
 static oct_status find_names(reading *r)
 {
     const split_rows *p = &r->splits[0];
-    int64_t odd = 0;
-    if (count_names(p, &odd) + count_names(&r->splits[1], &odd) == 0) return OCT_OK;
+    int64_t first = 0;
+    if (count_names(p, &first) + count_names(&r->splits[1], &first) == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&r->names, (size_t)p->count, sizeof *r->names));
     for (int64_t i = 0; i < p->count; i++) {
         r->names[i] = p->csv->field[p->rows[i] * p->csv->columns + 1];
@@ -310,6 +312,7 @@ static oct_status add_pictures(reading *r, const split_rows *p)
     return OCT_OK;
 }
 
+/* Fills the labels or values of the split, as the goal of the data asks. */
 static oct_status make_goals(reading *r, const split_rows *p)
 {
     switch (r->source->goal) {

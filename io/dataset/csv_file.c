@@ -11,7 +11,7 @@ enum { FILE_BYTES_MAX = 1 << 30, COLUMNS_MAX = 65537 };
 
 typedef struct scan {
     oct_csv *csv;
-    char comma; /* or what stands for it */
+    char separator; /* comma, semicolon or tab */
     char *at, *end;
     int64_t line, columns; /* of this row so far */
     size_t fields;         /* of all rows */
@@ -29,7 +29,7 @@ static oct_status add_field(scan *s, char *begin)
 
 static void skip_blanks(scan *s)
 {
-    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t') && *s->at != s->comma)
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t') && *s->at != s->separator)
         s->at++;
 }
 
@@ -54,7 +54,7 @@ static oct_status read_quoted_field(scan *s)
     skip_blanks(s);
     const bool line_end =
         s->at < s->end && *s->at == '\r' && (s->at + 1 == s->end || s->at[1] == '\n');
-    OCT_CHECK(s->at == s->end || *s->at == s->comma || *s->at == '\n' || line_end, OCT_DATA,
+    OCT_CHECK(s->at == s->end || *s->at == s->separator || *s->at == '\n' || line_end, OCT_DATA,
               "%s:%" PRId64 ": a field has text after its closing quote", s->csv->path, s->line);
     *to = '\0'; /* where the last quote stood, or before */
     return OCT_OK;
@@ -65,11 +65,12 @@ static oct_status read_field(scan *s)
     skip_blanks(s);
     if (s->at < s->end && *s->at == '"') return read_quoted_field(s);
     OCT_TRY(add_field(s, s->at));
-    while (s->at < s->end && *s->at != s->comma && *s->at != '\n')
+    while (s->at < s->end && *s->at != s->separator && *s->at != '\n')
         s->at++;
     return OCT_OK;
 }
 
+/* Reads a row, ends its fields in place, and checks that it has as many as the first row. */
 static oct_status read_row(scan *s)
 {
     oct_csv *csv = s->csv;
@@ -78,9 +79,9 @@ static oct_status read_row(scan *s)
     s->columns = 0;
     while (more) {
         OCT_TRY(read_field(s));
-        /* The field ends before s->at; another one follows in the row after a comma. */
+        /* The field ends before s->at; another one follows in the row after a separator. */
         char *end = s->at, *field = s->csv->field[s->fields - 1];
-        more = end < s->end && *end == s->comma;
+        more = end < s->end && *end == s->separator;
         if (end < s->end && *end == '\r') s->at++;
         if (s->at < s->end) s->at++;
         if (!more && end > field && end[-1] == '\r') end--;
@@ -98,7 +99,7 @@ static oct_status read_row(scan *s)
     return OCT_OK;
 }
 
-/* False where the line holds something. */
+/* Skips a line without text; false, and nothing is skipped, where it has some. */
 static bool skip_empty_line(scan *s)
 {
     char *at = s->at;
@@ -111,7 +112,7 @@ static bool skip_empty_line(scan *s)
     return true;
 }
 
-/* What separates fields, by the first line: of as many the comma. */
+/* Returns the most frequent of , ; and tab outside of quotes in the first line; in a tie the earlier of these. */
 static char find_separator(const char *at, const char *end)
 {
     static const char kinds[] = ",;\t";
@@ -140,7 +141,7 @@ oct_status oct_csv_read(oct_csv *csv, const char *path)
     if (size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) s.at += 3;
     while (s.at < s.end && skip_empty_line(&s)) {
     }
-    s.comma = find_separator(s.at, s.end);
+    s.separator = find_separator(s.at, s.end);
     while (s.at < s.end)
         if (!skip_empty_line(&s)) OCT_TRY_OUT(read_row(&s));
     OCT_CHECK_OUT(csv->rows > 0, OCT_DATA, "%s: holds no rows", path);

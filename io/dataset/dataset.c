@@ -51,7 +51,7 @@ typedef struct opening {
     oct_split split;
 } opening;
 
-/* Classes count from the first label; the first bad one of the files' labels is named. */
+/* Refuses labels outside of first_label to first_label + classes - 1, naming the file and index of the first. */
 static oct_status check_labels(const opening *l, const oct_dataset *data, oct_split split,
                                int64_t classes)
 {
@@ -93,8 +93,8 @@ static int64_t mark_classes(const oct_dataset *data, int64_t first, uint8_t *see
     return found;
 }
 
-/* A few labels far apart are a damaged file or a mistake more often than a wish, and would make a huge
- * last layer. */
+/* Refuses labels where less than half of the classes up to the largest occur: a few labels far apart are a damaged
+ * file or a mistake more often than a wish, and would make a huge last layer. */
 static oct_status check_gaps(const opening *l, const oct_dataset *const splits[2],
                              const largest_label *top)
 {
@@ -166,6 +166,7 @@ static oct_status find_classes(const opening *l)
     return OCT_OK;
 }
 
+/* Digests the samples, as their format does it, with their labels or values. */
 static oct_status make_digest(oct_dataset *data)
 {
     oct_sha256_state *state = NULL;
@@ -226,6 +227,7 @@ void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c)
     if (data->goal == OCT_GOAL_INPUT) data->classes = h * w * c;
 }
 
+/* Opens a split in this process alone: checks source and goal, reads the index, finds the classes, digests all. */
 static oct_status open_alone(opening *l)
 {
     oct_dataset *data = l->data;
@@ -321,7 +323,7 @@ typedef struct shared_head {
     size_t name_bytes, index_bytes;
 } shared_head;
 
-/* Makes a data set of the size that rank 0 has. */
+/* Allocates what rank 0's data set holds (labels, values, names, index), which is then received. */
 static oct_status make_room(oct_dataset *data, const shared_head *head, void **index)
 {
     const oct_dataset_format *format = data->format;

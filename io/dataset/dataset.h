@@ -119,6 +119,7 @@ extern const oct_registry oct_dataset_id_table;
 typedef struct oct_path {
     char text[PATH_MAX];
 } oct_path;
+/* Writes a path as printf does. OCT_DATA when it is too long. */
 oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 
 /* Opens a split; on failure *data is empty. Collective where the source has a group: a failure is agreed
@@ -131,7 +132,7 @@ void oct_dataset_close(oct_dataset *data);
  * all of up to about 64 MB, and 64 at least. */
 oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32]) OCT_NODISCARD;
 
-/* Says that transforms give every sample this size. */
+/* Sets the size that transforms give every sample, and the numbers of goals that follow from it. */
 void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c);
 /* Copies the names of the classes into a data set, and sets their number. */
 oct_status oct_dataset_name_classes(oct_dataset *data, char *const *names,
@@ -148,8 +149,7 @@ static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
     return number < 0 || (number == UINT8_MAX && data->classes <= UINT8_MAX);
 }
 void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
-/* Makes a data set of samples of a program's own, all 0, whose bytes are to be filled in; sample: their
- * type and size. */
+/* Makes a data set in memory of `count` samples and labels, all 0, to be filled; sample: their type and size. */
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
                            int64_t classes) OCT_NODISCARD;
 
@@ -162,16 +162,15 @@ enum { OCT_CIFAR_IMAGE = 3 * 32 * 32 };
 void oct_cifar_pixels(const uint8_t *planes, uint8_t *pixels);
 
 /* For formats: a test part for data sets whose files have none: a share of the samples, drawn by seed. */
-/* Finds which of `count` samples, at least 2, belong to the split: *positions (oct_alloc'ed, ascending, *chosen of
- * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them. A pure
- * function of its
- * arguments; `part` numbers the sets that are shared out apart, such as classes. */
 typedef struct oct_split_draw {
     int64_t count;
     double share; /* of the test */
     uint64_t seed;
     uint32_t part;
 } oct_split_draw;
+/* Finds which of `count` samples, at least 2, belong to the split: *positions (oct_alloc'ed, ascending, *chosen of
+ * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them.
+ * A pure function of its arguments; `part` numbers the sets that are shared out apart, such as classes. */
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
                             int64_t *chosen) OCT_NODISCARD;
 

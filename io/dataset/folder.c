@@ -40,6 +40,7 @@ static int compare_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Lists the entries of a folder but hidden ones, sorted by their bytes. */
 static oct_status list_folder(listing *l, const char *path)
 {
     DIR *stream = opendir(path);
@@ -85,10 +86,10 @@ typedef struct reading {
     const oct_dataset_source *source;
     oct_split split;
     char root[PATH_MAX];
-    const char *part;    /* "train", "test", "val", or "" without such folders */
-    bool drawn;          /* the test is a share of the classes' pictures */
-    char **class_names;  /* sorted; borrowed of a listing */
-    int64_t num_classes; /* of them */
+    const char *split_folder; /* "train", "test", "val", or "" without such folders */
+    bool drawn;               /* the test is a share of the classes' pictures */
+    char **class_names;       /* sorted; borrowed of a listing */
+    int64_t num_classes;      /* of them */
     size_t label_capacity;
     int64_t num_ignored;        /* entries that are neither class folder nor picture */
     char ignored[NAME_MAX + 1]; /* the first of them */
@@ -99,10 +100,11 @@ static void count_ignored(reading *r, const char *name)
     if (r->num_ignored++ == 0) memcpy(r->ignored, name, strlen(name) + 1);
 }
 
-/* Makes the path of a folder in the root or, part not empty, in that folder of the root. */
-static oct_status make_path(oct_path *path, const reading *r, const char *part, const char *name)
+/* Makes the path of a folder in the root or, split_folder not empty, in that folder of the root. */
+static oct_status make_path(oct_path *path, const reading *r, const char *split_folder,
+                            const char *name)
 {
-    return oct_path_make(path, "%s/%s%s%s", r->root, part, *part ? "/" : "", name);
+    return oct_path_make(path, "%s/%s%s%s", r->root, split_folder, *split_folder ? "/" : "", name);
 }
 
 static oct_status has_folder(const reading *r, const char *name, bool *found)
@@ -113,21 +115,21 @@ static oct_status has_folder(const reading *r, const char *name, bool *found)
     return OCT_OK;
 }
 
-/* Keeps the folders of a listing, which are the classes. Where classes are not asked for, pictures beside them or
- * without them are those of the folder itself. */
-static oct_status keep_folders(reading *r, const char *part, listing *l)
+/* Keeps the folders of a listing, which are the classes. Where classes are not asked for and the folder holds
+ * pictures, it is the only class itself. */
+static oct_status keep_folders(reading *r, const char *split_folder, listing *l)
 {
-    static char here[] = ".";
+    static char folder_itself[] = ".";
     int64_t kept = 0;
     for (int64_t i = 0; r->source->goal == OCT_GOAL_NONE && i < l->count; i++)
         if (oct_is_picture_name(l->name[i])) {
-            l->name[0] = here;
+            l->name[0] = folder_itself;
             l->count = 1;
             return OCT_OK;
         }
     for (int64_t i = 0; i < l->count; i++) {
         oct_path path;
-        OCT_TRY(make_path(&path, r, part, l->name[i]));
+        OCT_TRY(make_path(&path, r, split_folder, l->name[i]));
         if (!is_folder(path.text)) {
             count_ignored(r, l->name[i]);
             continue;
@@ -139,12 +141,12 @@ static oct_status keep_folders(reading *r, const char *part, listing *l)
     return OCT_OK;
 }
 
-static oct_status list_classes(reading *r, const char *part, listing *l)
+static oct_status list_classes(reading *r, const char *split_folder, listing *l)
 {
     oct_path path;
-    OCT_TRY(make_path(&path, r, "", part));
+    OCT_TRY(make_path(&path, r, "", split_folder));
     OCT_TRY(list_folder(l, path.text));
-    return keep_folders(r, part, l);
+    return keep_folders(r, split_folder, l);
 }
 
 /* Adds pictures of a class to the index. */
@@ -156,7 +158,7 @@ static oct_status add_pictures(reading *r, int64_t class, char **names, int64_t 
     for (int64_t i = 0; i < count; i++) {
         oct_path inner, path; /* below the root, and from it on */
         int64_t bytes;
-        OCT_TRY(oct_path_make(&inner, "%s%s%s/%s", r->part, *r->part ? "/" : "",
+        OCT_TRY(oct_path_make(&inner, "%s%s%s/%s", r->split_folder, *r->split_folder ? "/" : "",
                               r->class_names[class], names[i]));
         OCT_TRY(make_path(&path, r, "", inner.text));
         OCT_TRY(oct_picture_check(r->root, path.text, &bytes));
@@ -206,12 +208,12 @@ static oct_status index_class(reading *r, int64_t class, const char *path)
     return status;
 }
 
-/* A class may have no folder in the test; index_class refuses an empty one. */
+/* Adds the pictures of all classes to the index. A class may have no folder in the test, but no empty one. */
 static oct_status index_classes(reading *r)
 {
     for (int64_t i = 0; i < r->num_classes; i++) {
         oct_path path;
-        OCT_TRY(make_path(&path, r, r->part, r->class_names[i]));
+        OCT_TRY(make_path(&path, r, r->split_folder, r->class_names[i]));
         if (is_folder(path.text))
             OCT_TRY(index_class(r, i, path.text));
         else
@@ -220,18 +222,18 @@ static oct_status index_classes(reading *r)
     return OCT_OK;
 }
 
-/* Training knows the classes; others in the test could never be right. */
+/* Refuses class folders of the test that train lacks: training knows the classes, so others are never right. */
 static oct_status check_test_classes(reading *r)
 {
     listing l = {0};
-    oct_status status = list_classes(r, r->part, &l);
+    oct_status status = list_classes(r, r->split_folder, &l);
     for (int64_t i = 0; i < l.count && status == OCT_OK; i++)
         if (!bsearch(&l.name[i], r->class_names, (size_t)r->num_classes, sizeof *r->class_names,
                      compare_bytes))
             status = oct_fail(OCT_DATA,
                               "%s/%s/%s: the class is not in train; move the folder away or add it "
                               "to train",
-                              r->source->folder, r->part, l.name[i]);
+                              r->source->folder, r->split_folder, l.name[i]);
     free_listing(&l);
     return status;
 }
@@ -242,8 +244,8 @@ static oct_status index_pictures(reading *r)
     oct_picture_list *list = r->data->store;
     if (r->num_classes == 0) {
         return oct_fail(OCT_DATA, "%s%s%s: holds no folders of classes%s%s; %s", r->source->folder,
-                        *r->part ? "/" : "", r->part, r->num_ignored ? ", but files such as " : "",
-                        r->ignored, FILES);
+                        *r->split_folder ? "/" : "", r->split_folder,
+                        r->num_ignored ? ", but files such as " : "", r->ignored, FILES);
     }
     OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
                   r->source->goal == OCT_GOAL_NONE,
@@ -258,8 +260,8 @@ static oct_status index_pictures(reading *r)
     OCT_TRY(oct_dataset_name_classes(r->data, r->class_names, r->num_classes));
     if (!r->drawn && r->split == OCT_TEST) OCT_TRY(check_test_classes(r));
     OCT_TRY(index_classes(r));
-    OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder, r->part,
-              FILES);
+    OCT_CHECK(list->count > 0, OCT_DATA, "%s/%s: holds no pictures; %s", r->source->folder,
+              r->split_folder, FILES);
     if (r->num_ignored > 0)
         oct_log(OCT_LOG_WARN,
                 "%s: what is no picture is passed over, such as %s (%" PRId64 " in all)",
@@ -287,9 +289,9 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     OCT_CHECK(train || !(test || val), OCT_DATA, "%s: holds the folder %s, but no folder train; %s",
               r.source->folder, test ? "test" : "val", FILES);
     r.drawn = !test && !val;
-    r.part = train ? "train" : "";
-    if (!r.drawn && r.split == OCT_TEST) r.part = test ? "test" : "val";
-    oct_status status = list_classes(&r, r.drawn ? r.part : "train", &classes);
+    r.split_folder = train ? "train" : "";
+    if (!r.drawn && r.split == OCT_TEST) r.split_folder = test ? "test" : "val";
+    oct_status status = list_classes(&r, r.drawn ? r.split_folder : "train", &classes);
     r.class_names = classes.name;
     r.num_classes = classes.count;
     if (status == OCT_OK) status = index_pictures(&r);

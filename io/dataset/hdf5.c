@@ -19,7 +19,7 @@ typedef struct store {
     oct_h5_child child;
     pthread_mutex_t lock;
     int64_t sample, rows, slots; /* bytes of a sample, samples of a block, blocks that are kept */
-    int64_t *held;               /* which block is in a slot, from 1 on */
+    int64_t *block_of;           /* the block in a slot, from 1 on; 0: none */
     uint8_t *bytes;
 } store;
 
@@ -29,27 +29,28 @@ static void close_store(oct_array *array)
     if (!s) return;
     oct_h5_child_end(&s->child);
     pthread_mutex_destroy(&s->lock);
-    oct_free(&s->held);
+    oct_free(&s->block_of);
     oct_free(&s->bytes);
     oct_free(&array->store);
 }
 
-/* Makes sure that a block is in its slot, where it takes the place of another. */
+/* Makes sure that a block of samples is in its slot (block mod slots), else asks the HDF5 process for it. */
 static oct_status load_block(const oct_array *array, store *s, int64_t block)
 {
     const int64_t first = block * s->rows, left = array->shape.dim[0] - first;
     const int64_t rows = left < s->rows ? left : s->rows, slot = block % s->slots;
     oct_h5_message m = {.kind = OCT_H5_READ, .at = first, .bytes = rows};
-    if (s->held[slot] == block + 1) return OCT_OK;
-    s->held[slot] = 0;
+    if (s->block_of[slot] == block + 1) return OCT_OK;
+    s->block_of[slot] = 0;
     OCT_TRY(oct_h5_child_ask(&s->child, &m));
     OCT_TRY(oct_h5_child_answer(&s->child, OCT_H5_DATA, &m, NULL));
     if (m.bytes != rows * s->sample) return oct_h5_child_nonsense(&s->child);
     OCT_TRY(oct_h5_child_take(&s->child, s->bytes + slot * s->rows * s->sample, (size_t)m.bytes));
-    s->held[slot] = block + 1;
+    s->block_of[slot] = block + 1;
     return OCT_OK;
 }
 
+/* Copies `count` samples from `first` on out of their blocks; one thread at a time. */
 static oct_status read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
 {
     store *s = array->store;
@@ -101,10 +102,10 @@ static oct_status choose_blocks(const oct_array *array, store *s, int64_t chunk)
             "are unpacked again for each sample; write it with "
             "chunks=(1, ...), or without compression",
             array->name, s->rows, oct_text_size(s->slots * block).text, oct_text_size(all).text);
-    return oct_alloc(&s->held, (size_t)s->slots, sizeof *s->held);
+    return oct_alloc(&s->block_of, (size_t)s->slots, sizeof *s->block_of);
 }
 
-/* Takes what the program says of the array; nothing is believed. */
+/* Sets type and shape by the message of the HDF5 process, which is checked as untrusted; *sample: its bytes. */
 static oct_status read_description(oct_array *array, const oct_h5_message *m, int64_t *sample)
 {
     char text[96];
@@ -127,6 +128,7 @@ static oct_status read_description(oct_array *array, const oct_h5_message *m, in
     return OCT_OK;
 }
 
+/* Asks the HDF5 process for an array; one that lies in the file in one piece is then read without that process. */
 static oct_status open_array(oct_array *array, store *s, const char *path)
 {
     oct_h5_message m = {.kind = OCT_H5_ARRAY, .bytes = array->span.size};

@@ -114,7 +114,7 @@ static int label_bytes(int type)
     return type == SIGNED_32 ? 4 : 0;
 }
 
-/* ndim: 1 for labels, 3 or 4 for images, or ANY_IMAGES, which becomes what the file has. */
+/* Reads magic number, type and sides. ndim: 1 for labels, 3 or 4 for images; ANY_IMAGES becomes what the file has. */
 static oct_status read_header(idx_file *s, int *ndim, int *type, uint32_t dims[MAX_DIMS])
 {
     uint8_t header[4 + 4 * MAX_DIMS] = {0};
@@ -147,6 +147,7 @@ static oct_status read_header(idx_file *s, int *ndim, int *type, uint32_t dims[M
     return OCT_OK;
 }
 
+/* Reads `declared` bytes of data, after checking that the file can hold so much; nothing may follow them. */
 static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
 {
     size_t size = (size_t)declared, got, after;
@@ -178,6 +179,7 @@ static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
     return OCT_OK;
 }
 
+/* Reads an IDX file, plain or gzipped, into type, dims and data (oct_alloc'ed). */
 static oct_status read_idx(const char *path, int ndim, int *type, uint32_t dims[MAX_DIMS],
                            uint8_t **data)
 {

@@ -33,7 +33,7 @@ static bool skip_word(cursor *c, const char *word)
     return true;
 }
 
-/* A text in quotes of either kind, without the means to write a quote in it. */
+/* Reads a Python string in quotes of either kind, of less than 16 bytes; escapes are not known. */
 static bool read_text(cursor *c, char text[16])
 {
     skip_space(c);
@@ -71,6 +71,7 @@ typedef struct header {
     unsigned seen;
 } header;
 
+/* Reads a tuple of whole numbers, such as (3,) or (3, 4), as the dimensions. */
 static bool read_shape(cursor *c, header *h)
 {
     if (!skip_word(c, "(")) return false;
@@ -85,6 +86,7 @@ static bool read_shape(cursor *c, header *h)
     return true;
 }
 
+/* Reads one key and value of the header; bits in h->seen note which keys were read. */
 static bool read_entry(cursor *c, header *h)
 {
     char key[16];
@@ -103,6 +105,7 @@ static bool read_entry(cursor *c, header *h)
     return strcmp(key, "shape") == 0 && read_shape(c, h);
 }
 
+/* Parses the header: a Python dictionary of descr, fortran_order and shape. */
 static bool parse_header(cursor c, header *h)
 {
     enum { ALL = 7 };
@@ -116,7 +119,7 @@ static bool parse_header(cursor c, header *h)
     return c.at == c.end && h->seen == ALL;
 }
 
-/* Gives the array type and shape by the header; *other: see oct_npy_take. */
+/* Sets type and shape of the array by the header; *other: see oct_npy_take. */
 static oct_status describe_array(oct_array *a, const header *h, bool *other)
 {
     const char *type = h->type;
@@ -358,13 +361,13 @@ static oct_status inflate_member(const oct_zip *z, zip_file_t *in, oct_span *spa
 static oct_status check_checksum(const oct_zip *z, const char *member, const oct_span *span,
                                  uint32_t wanted)
 {
-    uint8_t piece[1 << 14];
+    uint8_t block[1 << 14];
     uLong sum = crc32(0, NULL, 0);
     for (int64_t at = 0; at < span->size;) {
         const int64_t left = span->size - at,
-                      n = left < (int64_t)sizeof piece ? left : (int64_t)sizeof piece;
-        OCT_TRY(oct_span_read(span, at, piece, (size_t)n, z->path));
-        sum = crc32(sum, piece, (uInt)n);
+                      n = left < (int64_t)sizeof block ? left : (int64_t)sizeof block;
+        OCT_TRY(oct_span_read(span, at, block, (size_t)n, z->path));
+        sum = crc32(sum, block, (uInt)n);
         at += n;
     }
     OCT_CHECK(sum == wanted, OCT_DATA,

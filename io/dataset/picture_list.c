@@ -99,7 +99,7 @@ void oct_pictures_close(oct_dataset *data)
     oct_free(&data->store);
 }
 
-/* Names and sizes of files; the folder may lie anywhere. */
+/* Digests names and sizes of the files, but not where their folder lies. */
 void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
 {
     const oct_picture_list *list = data->store;

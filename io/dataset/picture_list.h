@@ -25,13 +25,15 @@ oct_status oct_pictures_begin(oct_dataset *data, const oct_dataset_source *sourc
 oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char *map,
                             int64_t bytes) OCT_NODISCARD;
 
-/* Members of oct_dataset_format. */
+/* Reads a picture and, for OCT_GOAL_MAP, its class map. This and those below are members of oct_dataset_format. */
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
                              oct_image *map) OCT_NODISCARD;
 const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index);
 void oct_pictures_close(oct_dataset *data);
 void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state);
+/* Packs the index as bytes for the other ranks: packed_head, pictures, folder, names. */
 oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size) OCT_NODISCARD;
+/* Makes the index of the bytes that oct_pictures_pack wrote on rank 0. */
 oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size) OCT_NODISCARD;
 
 /* Is it a picture by its extension (jpg, jpeg, png in letters of any case)? */

@@ -24,6 +24,7 @@ const oct_image_kind *oct_image_kind_of(const void *bytes, size_t size)
     return NULL;
 }
 
+/* Refuses an image without pixels, too large a one, or one that the bytes of its file cannot hold. */
 static oct_status check_header(const oct_encoded *file, const oct_image_header *header)
 {
     OCT_CHECK(header->h > 0 && header->w > 0, OCT_DATA, "%s: is damaged: it has no pixels",
@@ -42,7 +43,7 @@ static oct_status check_header(const oct_encoded *file, const oct_image_header *
     return OCT_OK;
 }
 
-/* In place: from the last pixel when pixels become larger, from the first when they become smaller. */
+/* Converts from_c to to_c channels in place: from the last pixel when pixels become larger, else from the first. */
 static void convert_channels(uint8_t *data, int64_t pixels, int64_t from_c, int64_t to_c)
 {
     const bool grows = to_c > from_c;

@@ -60,5 +60,5 @@ oct_status oct_image_read(oct_image *image, const char *path, int64_t channels) 
 
 /* Writes bytes of 1, 3 or 4 channels as a PNG file in memory; *bytes is oct_alloc'ed. */
 oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size) OCT_NODISCARD;
-/* The same in base64. */
+/* Writes an image of bytes as a PNG file in base64; *text is oct_alloc'ed. */
 oct_status oct_png_base64(const oct_image *image, char **text) OCT_NODISCARD;

@@ -37,9 +37,9 @@ typedef struct jpeg_job {
 
 static void on_error(j_common_ptr jpeg)
 {
-    jpeg_job *k = jpeg->client_data;
-    jpeg->err->format_message(jpeg, k->reason);
-    longjmp(k->failed, 1);
+    jpeg_job *job = jpeg->client_data;
+    jpeg->err->format_message(jpeg, job->reason);
+    longjmp(job->failed, 1);
 }
 
 static void on_message(j_common_ptr jpeg, int level)
@@ -49,15 +49,16 @@ static void on_message(j_common_ptr jpeg, int level)
     jpeg->err->num_warnings++;
 }
 
+/* libjpeg calls this as it decodes: refuses files of very many scans, since each takes the time of an image. */
 static void on_progress(j_common_ptr jpeg)
 {
-    jpeg_job *k = jpeg->client_data;
-    if (k->jpeg.input_scan_number <= SCANS_MAX) return;
-    snprintf(k->reason, sizeof k->reason, "it has more than %d scans", SCANS_MAX);
-    longjmp(k->failed, 1);
+    jpeg_job *job = jpeg->client_data;
+    if (job->jpeg.input_scan_number <= SCANS_MAX) return;
+    snprintf(job->reason, sizeof job->reason, "it has more than %d scans", SCANS_MAX);
+    longjmp(job->failed, 1);
 }
 
-/* Files store the complements of cyan, magenta, yellow and black, as Adobe's programs began to. */
+/* rgb = stored ink * stored black / 255, rounded: files hold the inks' complements, as Adobe's programs began to. */
 static void convert_cmyk(const uint8_t *cmyk, int64_t pixels, uint8_t *rgb)
 {
     for (int64_t i = 0; i < pixels; i++)
@@ -68,59 +69,59 @@ static void convert_cmyk(const uint8_t *cmyk, int64_t pixels, uint8_t *rgb)
         }
 }
 
-static void read_pixels(jpeg_job *k, const oct_image_header *header, uint8_t *pixels)
+static void read_pixels(jpeg_job *job, const oct_image_header *header, uint8_t *pixels)
 {
-    struct jpeg_decompress_struct *jpeg = &k->jpeg;
+    struct jpeg_decompress_struct *jpeg = &job->jpeg;
     const bool inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
     jpeg->out_color_space = header->c == 1 ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(jpeg);
     while (jpeg->output_scanline < jpeg->output_height) {
         uint8_t *to = pixels + jpeg->output_scanline * (size_t)(header->w * header->c);
-        JSAMPROW row = inks ? k->cmyk : to;
+        JSAMPROW row = inks ? job->cmyk : to;
         jpeg_read_scanlines(jpeg, &row, 1);
-        if (inks) convert_cmyk(k->cmyk, header->w, to);
+        if (inks) convert_cmyk(job->cmyk, header->w, to);
     }
     jpeg_finish_decompress(jpeg);
 }
 
-/* pixels: NULL where the header alone is wanted. */
-static oct_status try_read(jpeg_job *k, oct_image_header *header, uint8_t *pixels)
+/* Reads the header, or with `pixels` the pixels; errors in libjpeg jump back to its begin. */
+static oct_status try_read(jpeg_job *job, oct_image_header *header, uint8_t *pixels)
 {
-    if (setjmp(k->failed))
-        return k->errors.msg_code == JERR_OUT_OF_MEMORY
-                   ? oct_fail(OCT_RESOURCE, "%s: cannot be decoded: out of memory", k->file->name)
+    if (setjmp(job->failed))
+        return job->errors.msg_code == JERR_OUT_OF_MEMORY
+                   ? oct_fail(OCT_RESOURCE, "%s: cannot be decoded: out of memory", job->file->name)
                    : oct_fail(OCT_DATA,
                               "%s: is a JPEG file that is damaged, cut short or of a rare kind: %s",
-                              k->file->name, k->reason);
-    jpeg_create_decompress(&k->jpeg);
-    k->jpeg.progress = &k->progress;
-    jpeg_mem_src(&k->jpeg, k->file->bytes, k->file->size);
-    jpeg_read_header(&k->jpeg, TRUE);
+                              job->file->name, job->reason);
+    jpeg_create_decompress(&job->jpeg);
+    job->jpeg.progress = &job->progress;
+    jpeg_mem_src(&job->jpeg, job->file->bytes, job->file->size);
+    jpeg_read_header(&job->jpeg, TRUE);
     if (pixels) {
-        read_pixels(k, header, pixels);
-        header->warnings = k->errors.num_warnings;
+        read_pixels(job, header, pixels);
+        header->warnings = job->errors.num_warnings;
         return OCT_OK;
     }
-    const int64_t h = k->jpeg.image_height, w = k->jpeg.image_width;
+    const int64_t h = job->jpeg.image_height, w = job->jpeg.image_width;
     *header = (oct_image_header){.h = h,
                                  .w = w,
-                                 .c = k->jpeg.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3,
+                                 .c = job->jpeg.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3,
                                  .bytes_min = (size_t)h * (size_t)w / VALUES_A_BYTE};
     return OCT_OK;
 }
 
 static oct_status read_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
-    jpeg_job k = {.file = file};
-    if (pixels) OCT_TRY(oct_alloc(&k.cmyk, (size_t)header->w, 4));
-    k.jpeg.err = jpeg_std_error(&k.errors);
-    k.jpeg.client_data = &k;
-    k.errors.error_exit = on_error;
-    k.errors.emit_message = on_message;
-    k.progress.progress_monitor = on_progress;
-    const oct_status status = try_read(&k, header, pixels);
-    jpeg_destroy_decompress(&k.jpeg);
-    oct_free(&k.cmyk);
+    jpeg_job job = {.file = file};
+    if (pixels) OCT_TRY(oct_alloc(&job.cmyk, (size_t)header->w, 4));
+    job.jpeg.err = jpeg_std_error(&job.errors);
+    job.jpeg.client_data = &job;
+    job.errors.error_exit = on_error;
+    job.errors.emit_message = on_message;
+    job.progress.progress_monitor = on_progress;
+    const oct_status status = try_read(&job, header, pixels);
+    jpeg_destroy_decompress(&job.jpeg);
+    oct_free(&job.cmyk);
     return status;
 }
 

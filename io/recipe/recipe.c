@@ -302,13 +302,13 @@ static oct_status write_key(const oct_key *key, const oct_recipe *recipe, bool c
 }
 
 /* Adds a line to `out` when the key's values differ: "optimizer.lr: 0.1 there, 0.2 here". */
-static oct_status compare_key(const oct_key *key, const oct_recipe *there, const oct_recipe *here,
+static oct_status compare_key(const oct_key *key, const oct_recipe *saved, const oct_recipe *given,
                               oct_text *out)
 {
     oct_text a = {0}, b = {0};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_key_print(key, there, &a));
-    OCT_TRY_OUT(oct_key_print(key, here, &b));
+    OCT_TRY_OUT(oct_key_print(key, saved, &a));
+    OCT_TRY_OUT(oct_key_print(key, given, &b));
     if (strcmp(a.data, b.data) != 0)
         status = oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
 out:
@@ -364,10 +364,10 @@ oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out)
     return OCT_OK;
 }
 
-oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out)
+oct_status oct_recipe_compare(const oct_recipe *saved, const oct_recipe *given, oct_text *out)
 {
     for (size_t i = 0; i < OCT_KEYS; i++)
-        if (is_compared(&oct_keys[i], here)) OCT_TRY(compare_key(&oct_keys[i], there, here, out));
+        if (is_compared(&oct_keys[i], given)) OCT_TRY(compare_key(&oct_keys[i], saved, given, out));
     return OCT_OK;
 }
 
@@ -376,14 +376,14 @@ static oct_status write_key_help(oct_text *out, const oct_key *key)
     enum { RANGE = 28, DEFAULT = RANGE + 34, HELP = DEFAULT + 16 };
     size_t begin = out->length;
     oct_flaw values;
-    const char *standard = !key->standard   ? "must be given"
-                           : *key->standard ? key->standard
-                                            : "\"\"";
+    const char *shown_default = !key->default_text   ? "must be given"
+                                : *key->default_text ? key->default_text
+                                                     : "\"\"";
     OCT_TRY(oct_text_add(out, "%s", key->name));
     OCT_TRY(add_padding(out, begin, RANGE));
     OCT_TRY(oct_text_add(out, "%s", oct_key_expects(key, true, &values)));
     OCT_TRY(add_padding(out, begin, DEFAULT));
-    OCT_TRY(oct_text_add(out, "%s", standard));
+    OCT_TRY(oct_text_add(out, "%s", shown_default));
     OCT_TRY(add_padding(out, begin, HELP));
     OCT_TRY(add_meaning(out, key));
     return oct_text_add(out, "\n");

@@ -16,7 +16,7 @@
 #include "quant/prepare/prepare.h"
 #include "quant/train/train_step.h"
 
-enum { OCT_RECIPE_TEXT_MAX = 1024 };
+enum { OCT_RECIPE_TEXT_MAX = 1024, OCT_RECIPE_HINT_BYTES = 640 };
 
 typedef enum oct_key_kind {
     OCT_KEY_COUNT, /* int64 in [min, max] */
@@ -72,7 +72,7 @@ oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity,
 oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
 
 /* Writes one line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
-oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
+oct_status oct_recipe_compare(const oct_recipe *saved, const oct_recipe *given,
                               oct_text *out) OCT_NODISCARD;
 
 /* Writes the text of `octet help recipe`, a line for each key: name, type and range or words, default, meaning. `name`: only
@@ -80,7 +80,6 @@ oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
 oct_status oct_recipe_help(const char *name, oct_text *out) OCT_NODISCARD;
 /* Writes "; did you mean 'qat.lr'?" for a name that is no key: near names of the same section first, then the same word
  * in other sections, then near names anywhere. Empty when nothing is near. */
-enum { OCT_RECIPE_HINT_BYTES = 640 };
 void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES]);
 
 /* Makes the optimizer's configuration. */

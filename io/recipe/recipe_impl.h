@@ -12,8 +12,8 @@
 typedef struct oct_key {
     const char *name; /* "seed", "data.path": at most one dot */
     oct_key_kind kind;
-    size_t offset;        /* of its field */
-    const char *standard; /* the default, as in a recipe; NULL: must be given */
+    size_t offset;            /* of its field */
+    const char *default_text; /* the default, as in a recipe; NULL: must be given */
     double min, max;
     const oct_registry *table; /* of WORD and NAME */
     int identity;              /* see recipe_list.def */

@@ -375,15 +375,16 @@ oct_status oct_recipe_check_unused(const oct_recipe *recipe)
     for (size_t i = 0; i < OCT_COUNT(choices) * OCT_KEYS; i++) {
         const oct_key *choice = &oct_keys[choices[i / OCT_KEYS]], *key = &oct_keys[i % OCT_KEYS];
         const unsigned *chosen = oct_key_field(choice, (oct_recipe *)(uintptr_t)recipe);
-        const named_type *own = oct_registry_at(choice->table, *chosen), *other = own;
+        const named_type *type = oct_registry_at(choice->table, *chosen), *user = type;
         bool plain = !oct_key_in_section(key, choice->name, oct_key_section(choice));
-        for (size_t k = 0; !plain && !uses_key(other, key) && k < choice->table->num_listed; k++)
-            other = choice->table->listed[k];
-        if (plain || other == own || !uses_key(other, key)) continue;
+        for (size_t k = 0; !plain && !uses_key(user, key) && k < choice->table->num_listed; k++)
+            user = choice->table->listed[k];
+        /* user: a type that uses the key; where none does, the key is for all types. */
+        if (plain || user == type || !uses_key(user, key)) continue;
         OCT_TRY(oct_key_has_default(key, recipe, &plain));
         if (!plain)
             oct_fail_add(OCT_USAGE, "%s: %s: %s does not use it; leave it out, or write %s: %s",
-                         key->name, choice->name, own->name, choice->name, other->name);
+                         key->name, choice->name, type->name, choice->name, user->name);
     }
     return OCT_OK;
 }

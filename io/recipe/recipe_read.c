@@ -26,7 +26,7 @@ typedef struct reader {
     yaml_event_t event;
     int depth;                     /* of lists and mappings that are open */
     size_t section_line[OCT_KEYS]; /* by the first key of the section; 0: not met */
-    bool complete;                 /* the file was understood to its end */
+    bool parsed;                   /* the whole file was valid YAML of a mapping */
 } reader;
 
 #define REPORT(r, position, ...) oct_recipe_report(&(r)->source, (position), NULL, __VA_ARGS__)
@@ -59,7 +59,7 @@ static const char *yaml_remedy(const reader *r, const oct_recipe_position *p, co
     return "see indentation, colons, brackets and quotes from here upwards";
 }
 
-/* Refuses what YAML has and recipes do not. */
+/* Refuses what YAML has and recipes do not: aliases, anchors and tags. */
 static void refuse_extras(const reader *r)
 {
     const yaml_event_t *e = &r->event;
@@ -88,7 +88,7 @@ static bool opens_node(yaml_event_type_t type)
     return type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT;
 }
 
-/* Depth is bounded since libyaml's time grows with its square. */
+/* Reads the next event of the YAML parser. Depth is bounded since its time grows with the square of the depth. */
 static oct_status next_event(reader *r)
 {
     yaml_event_delete(&r->event);
@@ -116,7 +116,7 @@ static oct_status next_event(reader *r)
     return OCT_USAGE;
 }
 
-/* The event at hand begins a node: goes on to the event that ends it. */
+/* Skips the node that the event at hand begins: reads on to the event that ends it. */
 static oct_status skip_node(reader *r)
 {
     int outside = r->depth - opens_node(r->event.type);
@@ -192,6 +192,7 @@ out:
     return status;
 }
 
+/* Sets a key to the value that the event at hand begins, a scalar or a list; reports any other one. */
 static oct_status read_value(reader *r, const oct_key *key)
 {
     oct_flaw expects, what;
@@ -213,6 +214,7 @@ static oct_status read_value(reader *r, const oct_key *key)
 
 static oct_status walk_mapping(reader *r, const char *section);
 
+/* Reads the keys of a section, whose first key is `first`; reports one that is given twice. */
 static oct_status walk_section(reader *r, const oct_key *first, const oct_recipe_position *p)
 {
     size_t length = oct_key_section(first), *line = &r->section_line[first - oct_keys];
@@ -228,7 +230,7 @@ static oct_status walk_section(reader *r, const oct_key *first, const oct_recipe
     return skip_node(r);
 }
 
-/* The value of a key is the event at hand. */
+/* Reads the section or key of this name, whose value the event at hand begins; reports unknown and repeated ones. */
 static oct_status walk_entry(reader *r, const char *section, const char *name,
                              const oct_recipe_position *p)
 {
@@ -249,6 +251,7 @@ static oct_status walk_entry(reader *r, const char *section, const char *name,
     return read_value(r, key);
 }
 
+/* Reads all keys of a section, or of the recipe (NULL), with their values. */
 static oct_status walk_mapping(reader *r, const char *section)
 {
     for (;;) {
@@ -271,6 +274,7 @@ static oct_status walk_mapping(reader *r, const char *section)
     }
 }
 
+/* Reads the events of a recipe: one document, which is a mapping or empty. */
 static oct_status walk_stream(reader *r)
 {
     OCT_TRY(next_event(r)); /* start of the stream */
@@ -338,12 +342,13 @@ static oct_status read_yaml(reader *r)
     yaml_parser_set_input_string(&r->yaml, (const unsigned char *)r->source.text,
                                  (size_t)(r->source.end - r->source.text));
     oct_status status = walk_stream(r);
-    r->complete = status == OCT_OK;
+    r->parsed = status == OCT_OK;
     yaml_event_delete(&r->event);
     yaml_parser_delete(&r->yaml);
     return status;
 }
 
+/* Reports an argument of the command line that is not KEY=VALUE. */
 static void refuse_name(const reader *r, const oct_recipe_position *p, const char *name,
                         bool has_value)
 {
@@ -351,7 +356,7 @@ static void refuse_name(const reader *r, const oct_recipe_position *p, const cha
     oct_flaw expects, list;
     if (key && !has_value) {
         REPORT(r, p, "no '='; write %s=%s", name,
-               key->standard && *key->standard ? key->standard : "VALUE");
+               key->default_text && *key->default_text ? key->default_text : "VALUE");
     } else if (first) {
         oct_section_list(name, strlen(name), &list);
         oct_recipe_report(&r->source, p, list.text,
@@ -365,8 +370,8 @@ static void refuse_name(const reader *r, const oct_recipe_position *p, const cha
     }
 }
 
-/* Reports "batch.size 64": a key and its value as two words, where one with = belongs. */
-static bool report_two_words(const reader *r, const char *word, const char *after)
+/* Reports a key and its value as two words, such as "batch.size 64", where key=value belongs; false: it is none. */
+static bool report_missing_equals(const reader *r, const char *word, const char *after)
 {
     const oct_key *key = oct_key_find(word);
     if (!key || !after || strchr(after, '=') || oct_key_find(after)) return false;
@@ -376,6 +381,7 @@ static bool report_two_words(const reader *r, const char *word, const char *afte
     return true;
 }
 
+/* Sets a key by an argument KEY=VALUE, which replaces the value in the file. */
 static oct_status read_override(reader *r, const char *override)
 {
     oct_recipe_position p = {.kind = OCT_GIVEN_IN_COMMAND, .override = override};
@@ -416,20 +422,21 @@ oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *tex
     status = read_yaml(r);
     if (status != OCT_OK && status != OCT_USAGE) goto out;
     for (size_t i = 0; i < num_overrides; i++) {
-        if (report_two_words(r, overrides[i], i + 1 < num_overrides ? overrides[i + 1] : NULL))
+        if (report_missing_equals(r, overrides[i], i + 1 < num_overrides ? overrides[i + 1] : NULL))
             i++;
         else
             OCT_TRY_OUT(read_override(r, overrides[i]));
     }
-    for (size_t i = 0; i < OCT_KEYS && r->complete; i++) {
+    for (size_t i = 0; i < OCT_KEYS && r->parsed; i++) {
         const oct_key *key = &oct_keys[i];
-        if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, recipe)) continue;
+        /* A key without a default must be given. */
+        if (key->default_text || r->source.bad[i] || *(char **)oct_key_field(key, recipe)) continue;
         REPORT(
             r, &(oct_recipe_position){0},
             "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
             key->name, key->help, key->name);
     }
-    if (r->complete) OCT_TRY_OUT(oct_recipe_check_keys(&r->source, recipe));
+    if (r->parsed) OCT_TRY_OUT(oct_recipe_check_keys(&r->source, recipe));
     status = oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 out:
     oct_free(&r);

@@ -64,7 +64,7 @@ const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
     if (key->kind == OCT_KEY_WORD)
         what = oct_registry_choice(key->table, ", ", words);
     else if (key->kind == OCT_KEY_REALS && !short_form)
-        what = strcmp(key->standard, "[]") == 0 ? "[1, 2]" : key->standard;
+        what = strcmp(key->default_text, "[]") == 0 ? "[1, 2]" : key->default_text;
     else if (key->min < key->max || key->kind == OCT_KEY_COUNT)
         what = write_bounds(key, &limits);
     set_flaw(text, "%s%s%s", before[key->kind][short_form], what,
@@ -223,20 +223,20 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
                               oct_flaw *flaw)
 {
     int most = key->kind == OCT_KEY_REALS ? OCT_REALS_MAX : OCT_TEXTS_MAX;
-    oct_flaw own = {""};
+    oct_flaw item_flaw = {""};
     if (list->count == most) {
         set_flaw(flaw, "more than %d values; a list holds at most %d", most, most);
         return OCT_OK;
     }
     if (key->kind == OCT_KEY_TEXTS)
-        OCT_TRY(parse_text_item(&list->texts, item, &own));
+        OCT_TRY(parse_text_item(&list->texts, item, &item_flaw));
     else if (item->length == 0 && item->plain)
-        set_flaw(&own, "an empty value; leave out the comma or write a number");
+        set_flaw(&item_flaw, "an empty value; leave out the comma or write a number");
     else
-        parse_real(key, item, &list->reals.value[list->count], &own);
-    if (key->kind == OCT_KEY_REALS && !own.text[0]) list->reals.count++;
-    if (own.text[0])
-        set_flaw(flaw, "item %d: %.600s", list->count + 1, own.text);
+        parse_real(key, item, &list->reals.value[list->count], &item_flaw);
+    if (key->kind == OCT_KEY_REALS && !item_flaw.text[0]) list->reals.count++;
+    if (item_flaw.text[0])
+        set_flaw(flaw, "item %d: %.600s", list->count + 1, item_flaw.text);
     else
         list->count++;
     return OCT_OK;
@@ -338,7 +338,7 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
                          oct_flaw *flaw)
 {
     void *field = oct_key_field(key, recipe);
-    const char *standard = key->standard;
+    const char *default_text = key->default_text;
     char *copy;
     oct_flaw expects;
     flaw->text[0] = '\0';
@@ -346,11 +346,11 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     bool is_text = key->kind == OCT_KEY_TEXT || key->kind == OCT_KEY_NAME;
     if (value->length == 0 && (value->plain || !is_text)) {
         oct_key_expects(key, false, &expects);
-        if (!standard)
+        if (!default_text)
             set_flaw(flaw, "empty value; write %.500s", expects.text);
         else
             set_flaw(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
-                     *standard ? standard : "\"\"");
+                     *default_text ? default_text : "\"\"");
         return OCT_OK;
     }
     if (strlen(value->text) != value->length) {
@@ -375,7 +375,7 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
         return OCT_OK;
     case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
-        if (value->length == 0 && !(standard && *standard == '\0'))
+        if (value->length == 0 && !(default_text && *default_text == '\0'))
             set_flaw(flaw, "an empty text; write at least one character");
         else if (is_good_text(value, flaw)) {
             OCT_TRY(oct_strdup(&copy, value->text));
@@ -390,13 +390,13 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
 oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe)
 {
     oct_flaw flaw;
-    if (!key->standard) {
+    if (!key->default_text) {
         oct_free(oct_key_field(key, recipe));
         return OCT_OK;
     }
-    bool plain = key->standard[0] != '\0';
-    OCT_TRY(oct_key_parse(key, recipe, &(oct_scalar){key->standard, strlen(key->standard), plain},
-                          &flaw));
+    bool plain = key->default_text[0] != '\0';
+    OCT_TRY(oct_key_parse(
+        key, recipe, &(oct_scalar){key->default_text, strlen(key->default_text), plain}, &flaw));
     OCT_CHECK(flaw.text[0] == '\0', OCT_DEFECT, "the default of %s: %s", key->name, flaw.text);
     return OCT_OK;
 }

@@ -73,6 +73,7 @@ static oct_status read_number(const line_reader *r, const char *what, const char
     return OCT_OK;
 }
 
+/* Refuses a row that the table has already, or whose SQNR is lower than that of the row before. */
 static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row)
 {
     const oct_sensitivity *t = r->table;
@@ -88,7 +89,7 @@ static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row
     return OCT_OK;
 }
 
-/* Blanks cannot be there, and a pattern would name more than its row. */
+/* Whether a word can be the path of one module: blanks separate words, and a pattern would name several. */
 static bool may_be_path(const char *text)
 {
     for (; *text; text++)
@@ -122,7 +123,7 @@ static oct_status read_row(line_reader *r, char *const word[COLUMNS])
     return OCT_OK;
 }
 
-/* Cuts the line into words, which end in place. */
+/* Cuts a line into words, which end in place, and reads them as a row of the table. */
 static oct_status read_line(line_reader *r, char *line)
 {
     char *word[COLUMNS + 1];

@@ -19,8 +19,7 @@ oct_status oct_run_path(const char *folder, const char *name, char **path)
     return oct_format(path, oct_ends_with(folder, "/") ? "%s%s" : "%s/%s", folder, name);
 }
 
-/* A folder with other files is left alone. One with nothing but our lock and what a killed session
- * was writing counts as empty. */
+/* *empty: no folder, or nothing in it but our lock and what a killed session was writing; others are left alone. */
 static oct_status check_if_empty(const char *path, bool *empty)
 {
     *empty = true;
@@ -44,10 +43,10 @@ static oct_status check_if_empty(const char *path, bool *empty)
 
 oct_status oct_run_same_recipe(const char *path, const char *text, const oct_recipe *recipe)
 {
-    oct_recipe there;
+    oct_recipe recipe_of_run;
     oct_text differences = {0};
-    OCT_TRY(oct_recipe_read(&there, path, text, NULL, 0));
-    oct_status status = oct_recipe_compare(&there, recipe, &differences);
+    OCT_TRY(oct_recipe_read(&recipe_of_run, path, text, NULL, 0));
+    oct_status status = oct_recipe_compare(&recipe_of_run, recipe, &differences);
     if (status == OCT_OK && differences.length > 0) {
         while (differences.data[differences.length - 1] == '\n')
             differences.data[--differences.length] = '\0';
@@ -57,7 +56,7 @@ oct_status oct_run_same_recipe(const char *path, const char *text, const oct_rec
             text ? ": is of another recipe" : " holds a run of another recipe", differences.data);
     }
     oct_text_free(&differences);
-    oct_recipe_free(&there);
+    oct_recipe_free(&recipe_of_run);
     return status;
 }
 
@@ -100,7 +99,7 @@ const json_t *oct_run_records_newest(const json_t *records, const char *kind, co
     return NULL;
 }
 
-/* The folder may have been moved since its result was written. */
+/* Sets the paths in a result to where the files are now: the folder may have been moved since it was written. */
 static oct_status update_result_paths(const char *folder, const char *model, json_t *result)
 {
     char *path = NULL;
@@ -119,6 +118,7 @@ static oct_status update_result_paths(const char *folder, const char *model, jso
     return OCT_OK;
 }
 
+/* Finds the result of a finished run: *result stays NULL where the int8 model is not the file that was recorded. */
 static oct_status find_result(const char *folder, json_t **result)
 {
     void *bytes = NULL;
@@ -210,21 +210,22 @@ oct_status oct_run_checkpoints(const char *path, char **folder)
 oct_status oct_run_folder_of(const char *path, char **folder)
 {
     static const char checkpoints[] = "checkpoints";
-    char *here = NULL, *recipe = NULL;
+    char *candidate = NULL, *recipe = NULL;
     oct_status status = OCT_OK;
     *folder = NULL;
     if (!path[0]) return OCT_OK;
-    OCT_TRY(oct_strdup(&here, path));
-    if (!is_folder(here)) cut_to_parent(here);
-    size_t length = strlen(here), tail = sizeof(checkpoints) - 1;
-    if (length >= tail && strcmp(here + length - tail, checkpoints) == 0) cut_to_parent(here);
-    OCT_TRY_OUT(oct_run_path(here, "recipe.yaml", &recipe));
+    OCT_TRY(oct_strdup(&candidate, path));
+    if (!is_folder(candidate)) cut_to_parent(candidate);
+    size_t length = strlen(candidate), tail = sizeof(checkpoints) - 1;
+    if (length >= tail && strcmp(candidate + length - tail, checkpoints) == 0)
+        cut_to_parent(candidate);
+    OCT_TRY_OUT(oct_run_path(candidate, "recipe.yaml", &recipe));
     if (oct_file_exists(recipe)) {
-        *folder = here;
-        here = NULL;
+        *folder = candidate;
+        candidate = NULL;
     }
 out:
     oct_free(&recipe);
-    oct_free(&here);
+    oct_free(&candidate);
     return status;
 }

@@ -92,7 +92,7 @@ oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
  * Used by rank 0 only; with a file that is not open all of these do nothing.
  */
 
-/* Some samples of the data, where they are pictures of a size to look at. */
+/* Adds some samples of the data to the events, where they are pictures that are not too large to look at. */
 void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data);
 /* A histogram of each weight of the model. */
 void oct_tensorboard_weights(oct_event_file *file, oct_module *model, int64_t step);

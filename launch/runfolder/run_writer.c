@@ -33,18 +33,18 @@ static void warn_of_lost_events(const char *what)
     oct_fail_clear();
 }
 
-/* The numbers of a record, and of the objects in it, but its position and sizes. */
+/* Adds the numbers of a record and of the objects in it as scalars FOLDER/NAME, but not its position and sizes. */
 static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
 {
-    static const char *const others[] = {"step", "epoch", "images", "schema_version"};
+    static const char *const left_out[] = {"step", "epoch", "images", "schema_version"};
     const char *name;
     json_t *value;
     json_object_foreach(record, name, value)
     {
         char tag[TAG_MAX];
         bool is_scalar = json_is_number(value);
-        for (size_t i = 0; i < OCT_COUNT(others); i++)
-            is_scalar = is_scalar && strcmp(name, others[i]) != 0;
+        for (size_t i = 0; i < OCT_COUNT(left_out); i++)
+            is_scalar = is_scalar && strcmp(name, left_out[i]) != 0;
         snprintf(tag, sizeof(tag), "%s/%s", folder, name);
         if (json_is_object(value))
             add_scalars(summary, folder, value);
@@ -205,6 +205,7 @@ typedef struct weight_events {
     int64_t step;
 } weight_events;
 
+/* Adds the histogram of a parameter that has 2 dimensions or more; called for each item of the model. */
 static oct_status add_weight(void *user, const oct_state_item *item)
 {
     weight_events *events = user;
@@ -302,8 +303,8 @@ void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *d
     json_decref(document);
 }
 
-/* A result and the measurements that go with it belong to the very end: a run that goes on from there
- * makes them again. */
+/* Whether a record stays where a run goes on from `step`. A result and the measurements that go with it belong to
+ * the very end: a run that goes on from there makes them again. */
 static bool is_kept(const json_t *record, int64_t step, int64_t last)
 {
     const char *kind = json_string_value(json_object_get(record, "kind"));
@@ -375,6 +376,7 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
     return oct_run_records_newest(folder->records, kind, phase);
 }
 
+/* Reads the sessions of run.json; an empty array where there are none, or the file is damaged. */
 static json_t *load_sessions(const char *path)
 {
     void *bytes = NULL;
@@ -399,22 +401,22 @@ static const char *short_value_text(const json_t *value, char text[32])
     return text;
 }
 
-/* Each of the data's parts; what was not written down by an older Octet is not compared. */
-static oct_status compare_data(const oct_run_folder *folder, const json_t *there,
-                               const json_t *here)
+/* Compares count and digests of the samples of each split; what an older Octet did not record is not compared. */
+static oct_status compare_data(const oct_run_folder *folder, const json_t *recorded,
+                               const json_t *present)
 {
-    static const char *const parts[] = {"train", "test"};
+    static const char *const splits[] = {"train", "test"};
     static const char *const keys[] = {"images", "sha256", "contents"};
-    for (size_t i = 0; i < OCT_COUNT(parts) * OCT_COUNT(keys); i++) {
-        const char *part = parts[i / OCT_COUNT(keys)], *key = keys[i % OCT_COUNT(keys)];
-        const json_t *was = json_object_get(json_object_get(there, part), key);
-        const json_t *is = json_object_get(json_object_get(here, part), key);
+    for (size_t i = 0; i < OCT_COUNT(splits) * OCT_COUNT(keys); i++) {
+        const char *split = splits[i / OCT_COUNT(keys)], *key = keys[i % OCT_COUNT(keys)];
+        const json_t *was = json_object_get(json_object_get(recorded, split), key);
+        const json_t *is = json_object_get(json_object_get(present, split), key);
         char then[32], now[32];
         if (!was || !is || json_equal(was, is)) continue;
         return oct_fail(OCT_DATA,
                         "data.path: the data are not those of the last session of %s: %s.%s is %s, "
                         "and was %s (run.json)%s",
-                        folder->path, part, key, short_value_text(is, now),
+                        folder->path, split, key, short_value_text(is, now),
                         short_value_text(was, then),
                         folder->recipe->data_changed
                             ? ""
@@ -452,13 +454,13 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
     sessions = load_sessions(path);
     /* Bits follow from a plug-in's code too, but only its path is in the recipe. */
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
-    const json_t *there = json_object_get(last, "plugins"), *plugin;
+    const json_t *recorded = json_object_get(last, "plugins"), *plugin;
     size_t i;
-    json_array_foreach(there, i, plugin)
+    json_array_foreach(recorded, i, plugin)
     {
-        const json_t *here = json_array_get(json_object_get(session, "plugins"), i);
+        const json_t *present = json_array_get(json_object_get(session, "plugins"), i);
         const json_t *digest = json_object_get(plugin, "sha256");
-        if (!json_equal(digest, json_object_get(here, "sha256")))
+        if (!json_equal(digest, json_object_get(present, "sha256")))
             oct_log(OCT_LOG_WARN,
                     "plug-in %s differs from the one of the last session (run.json has both "
                     "SHA-256s); the result may differ from that of an uninterrupted run",

@@ -82,7 +82,7 @@ static oct_status set_digest(oct_recipe *recipe)
     return oct_strdup(&recipe->model_onnx_sha256, hex);
 }
 
-/* A run goes on by its own copy when the file has gone, if the run began with the same file. */
+/* Loads the run's own copy of the ONNX file where the file has gone, if the run began with the same file. */
 static oct_status load_copy_of_run(oct_recipe *recipe)
 {
     oct_recipe of_run;
@@ -133,8 +133,8 @@ oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe)
     return oct_session_agree(session, first ? OCT_OK : set_digest(recipe));
 }
 
-/* Values of any shape are a row of them, such as a detector's at all its positions: those of (N, K, P) in that
- * order, of images channels last. */
+/* Adds a flatten to a network whose outputs are the values of the data in another shape, such as the (N, K, P) of a
+ * detector at all its positions; the values are in that order, of images channels last. */
 static oct_status flatten_values(oct_module *model, const oct_dataset *data, oct_onnx_built *built)
 {
     oct_shape sample = built->output;
@@ -287,7 +287,8 @@ static void add_setter(recipe_setters *s, const char *name, oct_qconfig_setter s
     s->list[s->count++] = setter;
 }
 
-/* The float output comes first since it changes nothing else. */
+/* Lists what gives layers their quantizers, by priority: the keys of single layers, then the default of quant.*. The
+ * float output comes first since it changes nothing else. */
 static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
 {
     const oct_texts *floats = &recipe->quant_float_layers, *wide = &recipe->quant_int16_layers;

@@ -16,7 +16,7 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
 /* Says what an import has changed (core/nn/network.h). Warns when a model without a float phase, and without weights from
  * elsewhere, has batch norms that have seen no data: calibration would watch other values than training has. */
 void oct_warn_of_model(const oct_recipe *recipe, oct_module *model);
-/* Prepares it as the recipe asks; report as for oct_prepare. */
+/* Makes a float model ready for QAT, with fake quantizers as the recipe asks; report as for oct_prepare. */
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
                              oct_text *report) OCT_NODISCARD;
 /* Makes a prepared model do what the phase asks, but for folding, which changes it (oct_fold_batch_norm). */
@@ -43,5 +43,5 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
 /* Reads the file and sets its digest, where the recipe names one. OCT_USAGE when it is not the one whose digest
  * the recipe holds. */
 oct_status oct_onnx_model_open(oct_recipe *recipe) OCT_NODISCARD;
-/* Collective: rank 0 reads, all ranks have it. */
+/* Collective: rank 0 reads the ONNX file of the recipe, if any; all ranks have its bytes and set its digest. */
 oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe) OCT_NODISCARD;

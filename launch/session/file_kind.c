@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder with checkpoints is the checkpoints/ of a run, even without its manifest. */
+/* Whether a folder is that of a run, or its checkpoints/, which holds checkpoints even without a manifest. */
 static bool is_run_folder(const char *path)
 {
     static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
@@ -54,6 +54,7 @@ static const foreign_kind foreign_kinds[] = {
      "is an int8 model as C99, which a C compiler reads with the header beside it"},
 };
 
+/* Refuses what cannot be a recipe: exports of Octet, weights of other frameworks, and bytes that are no text. */
 static oct_status check_readable(const char *path, const unsigned char *head, size_t size)
 {
     for (size_t i = 0; i < OCT_COUNT(foreign_kinds); i++) {

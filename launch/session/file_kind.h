@@ -10,12 +10,12 @@ typedef enum oct_file_kind {
     OCT_FILE_RUN_FOLDER = 8, /* a folder with recipe.yaml or checkpoints */
 } oct_file_kind;
 
-/* OCT_DATA when it is missing, unreadable or none of these. Only looks; nothing is verified. */
+/* Finds the kind by a file's first bytes; nothing is verified. OCT_DATA when missing, unreadable or none of these. */
 oct_status oct_file_kind_of(const char *path, oct_file_kind *kind) OCT_NODISCARD;
-/* The same for a command that takes some kinds alone, and says so: "convert takes a checkpoint or a run folder". */
+/* Finds the kind, which must be one of `kinds`; takes says so: "convert takes a checkpoint or a run folder". */
 oct_status oct_file_take(const char *path, int kinds, const char *takes,
                          oct_file_kind *kind) OCT_NODISCARD;
-/* OCT_DATA when a checkpoint or model is damaged: then its kind is only a guess. Commands that would
+/* Checks the checksum of a checkpoint: OCT_DATA when it is damaged, and its kind only a guess. Commands that would
  * refuse a file for its kind ask this first. */
 oct_status oct_file_check_intact(const char *path, oct_file_kind kind) OCT_NODISCARD;
 /* Refuses what is no int8 model, for commands that take nothing else. */

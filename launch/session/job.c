@@ -100,7 +100,7 @@ out:
     return status;
 }
 
-/* The recipe of the run folder knows where the data is on this machine, and what its user measures. */
+/* Reads the recipe of the file's run folder, if any: where the data is on this machine, and what its user measures. */
 static oct_status read_run_recipe(const char *file, oct_recipe *of_run, bool *found)
 {
     char *folder = NULL, *path = NULL;
@@ -172,9 +172,9 @@ static oct_status read_recipe_of_file(oct_recipe *recipe, const char *file, cons
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
     status = find_onnx_copy(recipe, file, in_run ? &of_run : NULL);
     if (in_run) {
-        const oct_texts own = recipe->metrics;
+        const oct_texts metrics = recipe->metrics;
         recipe->metrics = of_run.metrics;
-        of_run.metrics = own;
+        of_run.metrics = metrics;
     }
     if (status == OCT_OK) status = oct_plugins_load(&recipe->plugins, true, plugins);
     if (status != OCT_OK) {
@@ -199,7 +199,7 @@ oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_
     return read_recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
 }
 
-/* The variables that decide how a run computes, and how it was started. */
+/* Makes an object of the variables that decide how a run computes, and how it was started. */
 static json_t *environment_record(void)
 {
     static const char *const prefixes[] = {"OMP_", "GOMP_", "OCT_", "OMPI_COMM_WORLD_",
@@ -235,13 +235,13 @@ json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *te
                      data_record(test_data));
 }
 
-/* OpenBLAS computes other bits than our kernels, and others on other processors. */
+/* Collective: refuses different float kernels: OpenBLAS computes other bits than ours, and others on other hosts. */
 static oct_status check_float_kernels(const oct_collective *group)
 {
     const bool blas = oct_float_kernel_here() == &oct_float_kernel_blas;
     const char *name = oct_float_kernel_name();
     const int64_t mine = blas ? (int64_t)(oct_digest(name, strlen(name)) >> 1) : 0;
-    int64_t words[] = {mine, -mine};
+    int64_t words[] = {mine, -mine}; /* maximum and, negated, minimum over the ranks */
     OCT_TRY(group->max_i64(group, words, OCT_COUNT(words)));
     OCT_CHECK(
         words[0] == -words[1], OCT_USAGE,

@@ -12,7 +12,7 @@ static const char *const phase_names[] = {
 #undef X
 };
 
-/* Batch norm freezes no later than the scales do: the recipe is refused otherwise. */
+/* Finds the steps of each phase. Batch norm freezes no later than the scales do: the recipe is refused otherwise. */
 oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
 {
     const int64_t accumulate = oct_max_i64(recipe->batch_accumulate, 1), batch = recipe->batch_size;
@@ -88,8 +88,9 @@ oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *pha
     return OCT_OK;
 }
 
-/* Float, calibration and the three qat phases together are the parts in which epochs are counted, as planned. */
-static void find_part(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
+/* Finds the planned steps [begin, end) of the part that holds `step`: float, calibration, or the three QAT phases
+ * together. Epochs and learning rates are counted within a part. */
+static void find_plan_part(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
 {
     if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
         *begin = 0;
@@ -107,7 +108,7 @@ static void find_part(const oct_plan *plan, int64_t step, int64_t *begin, int64_
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
-    find_part(plan, step, &begin, &end);
+    find_plan_part(plan, step, &begin, &end);
     int64_t float_epochs = plan->float_steps / per_epoch;
     int64_t qat_epochs = plan->qat_steps / per_epoch;
     int64_t first_epoch = 0;
@@ -127,10 +128,11 @@ int64_t oct_plan_batches(const oct_plan *plan, int64_t step, int64_t *epoch, int
     return oct_min_i64(plan->accumulate, plan->epoch_batches - *first);
 }
 
+/* Within the part that holds the step, epochs count from 1, and the last epoch may be a short one. */
 oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
-    find_part(plan, step, &begin, &end);
+    find_plan_part(plan, step, &begin, &end);
     oct_plan_position position = {.step = step - begin, .steps = end - begin};
     position.epochs = (position.steps + per_epoch - 1) / per_epoch;
     position.epoch = oct_min_i64(position.step / per_epoch + 1, position.epochs);
@@ -154,7 +156,7 @@ double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
     const bool is_float = step < plan->begin[OCT_PHASE_CALIBRATE];
     if (!is_float && step < plan->begin[OCT_PHASE_QAT]) return 0;
     int64_t begin, end;
-    find_part(plan, step, &begin, &end);
+    find_plan_part(plan, step, &begin, &end);
     oct_schedule schedule =
         is_float ? oct_recipe_float_schedule(recipe) : oct_recipe_qat_schedule(recipe);
     schedule.total = end - begin;

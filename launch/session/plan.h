@@ -64,4 +64,5 @@ oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step);
  * after every evaluate.every epochs. The last step's evaluation is the certificate's, unless it has to be compared
  * with others before (evaluate.best). */
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step);
+/* Returns the learning rate of a step by the schedule of its phase; 0 in calibration. */
 double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step);

@@ -92,6 +92,7 @@ static oct_status check_part(const char *what, const char *name, const char *oth
       part->title && part->brief && part->unit && part->numbers && part->add && part->value,       \
       oct_metric_register)
 
+/* Checks the names of the plug-in and of all that it adds to tables (PART_LIST), and that none lacks a function. */
 static oct_status check_parts(const oct_plugin *plugin)
 {
     OCT_CHECK(is_name(plugin->name, "_-"), OCT_USAGE,
@@ -141,6 +142,7 @@ static oct_status copy_to_memory_file(const uint8_t *bytes, size_t size, int *fd
     return OCT_OK;
 }
 
+/* Opens the library in a file in memory, and checks that it is a plug-in for this version of the interface. */
 static oct_status open_plugin(int memory, const oct_plugin **plugin)
 {
     const oct_plugin *(*entry)(void) = NULL;
@@ -189,7 +191,7 @@ static bool lists_digest(const char *text, const char hex[HEX + 1])
     return false;
 }
 
-/* A checkpoint or a model is data until its user says that the code it names may run. */
+/* Refuses a plug-in that a checkpoint or a model names unless the user allows its code to run. */
 static oct_status check_trusted(const struct loaded *new)
 {
     char hex[HEX + 1], *path = NULL;
@@ -198,10 +200,10 @@ static oct_status check_trusted(const struct loaded *new)
     if (all_allowed) return OCT_OK;
     oct_hex(new->digest, hex);
     /* The list of digests that the user trusts: one a line, as sha256sum prints them. */
-    const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
+    const char *list = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
-    if (own)
-        OCT_TRY(oct_strdup(&path, own));
+    if (list)
+        OCT_TRY(oct_strdup(&path, list));
     else if (config && *config)
         OCT_TRY(oct_format(&path, "%s/octet/trusted-plugins", config));
     else

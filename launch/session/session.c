@@ -12,14 +12,14 @@
 static oct_status fail_at_difference(const char *mine, const char *first)
 {
     while (true) {
-        size_t here = strcspn(mine, "\n"), there = strcspn(first, "\n");
-        OCT_CHECK(here == there && memcmp(mine, first, here) == 0, OCT_USAGE,
+        size_t mine_bytes = strcspn(mine, "\n"), first_bytes = strcspn(first, "\n");
+        OCT_CHECK(mine_bytes == first_bytes && memcmp(mine, first, mine_bytes) == 0, OCT_USAGE,
                   "the ranks were started differently: this one with %.*s, rank 0 with %.*s; give "
                   "all of them the same command line",
-                  (int)here, mine, (int)there, first);
-        if (mine[here] == '\0') return OCT_OK;
-        mine += here + 1;
-        first += there + 1;
+                  (int)mine_bytes, mine, (int)first_bytes, first);
+        if (mine[mine_bytes] == '\0') return OCT_OK;
+        mine += mine_bytes + 1;
+        first += first_bytes + 1;
     }
 }
 

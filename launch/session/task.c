@@ -60,7 +60,7 @@ static void check_key_used(const oct_loss_kind *loss, bool given, unsigned use, 
         oct_fail_add(OCT_USAGE, "%s: %s %s; leave the key out", key, loss->name, what);
 }
 
-/* An option of loss_list.def that is not at its default is one of the loss. */
+/* Refuses an option of loss_list.def that is not at its default and that this loss does not have. */
 static void check_option_used(const oct_loss_kind *loss, double value, double standard,
                               const char *name)
 {

@@ -4,15 +4,15 @@
 #include "core/op/loss.h"
 #include "io/recipe/recipe.h"
 
-/* The goals of rows of a data set, and which of them count. */
+/* Completes the goals that a loader has read: how many rows a sample has, and which label is ignored. */
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
 /* The labels of samples that have values too only say which of them are unlike the training data. */
 bool oct_task_learns_labels(const oct_goals *goals);
 /* Rows have a class, and outputs state how likely each is, so top1 and its kind are meaningful. */
 bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals);
-/* A metric that says something of any data set like this one. */
+/* Returns a metric that can be measured on any data set like this one, to name in a message. */
 const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals);
-/* Whether a metric says something of such rows. */
+/* Whether a metric can be measured on rows with such goals. */
 bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals);
 /* Adds a problem for each key of loss and metrics that does not fit the others or the data. */
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data);

@@ -34,6 +34,7 @@ oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
     return OCT_OK;
 }
 
+/* Finds the batches of a step in its epoch, and how many samples they have on all ranks together. */
 oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
 {
     oct_step_batches b = {0};
@@ -64,8 +65,8 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
     return status;
 }
 
-/* The teacher computes in evaluation mode, a few samples at a time. No operation in that mode sums over samples, so its
- * outputs have the same bits on any number of ranks. */
+/* Computes the teacher's outputs for the samples of a batch, in evaluation mode, a few samples at a time. No
+ * operation in that mode sums over samples, so its outputs have the same bits on any number of ranks. */
 oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_batch *batch)
 {
     oct_teacher *teacher = &trainer->teacher;

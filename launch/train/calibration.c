@@ -37,7 +37,7 @@ static oct_leaves choose_samples(const oct_leaves *leaves, int64_t at, int64_t w
     return some;
 }
 
-/* Runs the forward over all local samples, and keeps the outputs. Not *done: they are no such rows of floats. */
+/* Runs the forward on all local samples in parts, and keeps outputs in t->logits. Not *done: they are not as wanted. */
 static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, bool *done)
 {
     oct_forward *forward = &t->calibration.forward;
@@ -58,8 +58,8 @@ static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, boo
     return OCT_OK;
 }
 
-/* Not *done: the model sums over the batch, or its outputs are no rows of floats, so it can only run on the batch in
- * one piece; what observers have noted is to be forgotten then. */
+/* Observes a batch a few samples at a time. *done is false where the model sums over the batch, or its outputs are
+ * no rows of floats, so it must run on the batch in one piece; what observers have noted is to be forgotten then. */
 static oct_status observe_in_parts(oct_trainer *t, const oct_leaves *leaves, bool *done)
 {
     oct_context *cx = t->training.context;
@@ -94,8 +94,7 @@ oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct
 
 /* Corrections. */
 
-/* Forwards in codes over the samples of all batches of calibration that are here; no sum crosses samples in
- * evaluation. */
+/* Runs the forward in codes on this rank's samples of all calibration batches; no sum crosses samples there. */
 static oct_status watch_all_batches(oct_trainer *t, oct_forward *forward)
 {
     const oct_dataset *d = t->train_data;
@@ -127,7 +126,7 @@ out:
     return status;
 }
 
-/* Runs one round over the calibration batches; its context has no group meanwhile, since ranks have their own shares. */
+/* Runs a round of the correction over the calibration batches, without the group: each rank has its own samples. */
 static oct_status run_round(void *user)
 {
     oct_trainer *t = user;

@@ -75,8 +75,8 @@ static int64_t count_few_batches(const oct_recipe *recipe)
     return oct_min_i64(recipe->batch_accumulate, 2);
 }
 
-/* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
- * be other ones. */
+/* Makes the recipe of the short run: a few steps of each phase. All that decides about memory stays as it is; the
+ * learning rate is next to nothing, since schedules would be other ones. */
 static void shorten_recipe(short_run *r, const oct_plan *plan)
 {
     static const double rate = 1e-9;
@@ -151,6 +151,7 @@ static oct_status run_phase(short_run *r, oct_phase phase)
     return phase == OCT_PHASE_QAT ? evaluate_short_run(r, &r->qat_seconds) : OCT_OK;
 }
 
+/* Runs the phases of the short run, evaluates and converts; notes the time of a step and the peak of memory of each. */
 static oct_status run_all_phases(short_run *r)
 {
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
@@ -182,25 +183,26 @@ out:
 }
 
 /* While it lives, memory that the machine lacks is a failed allocation and not the end of a process. */
-typedef struct fence {
+typedef struct memory_limit {
     struct rlimit before;
     bool set;
-} fence;
+} memory_limit;
 
-static fence set_fence(int64_t available)
+/* Limits the address space of this process to what it has and what the machine has available. */
+static memory_limit limit_memory(int64_t available)
 {
-    fence f = {0};
+    memory_limit f = {0};
     if (available < 0 || getrlimit(RLIMIT_AS, &f.before) != 0) return f;
-    const int64_t here = oct_memory_virtual();
+    const int64_t in_use = oct_memory_virtual();
     struct rlimit narrow = f.before;
-    if (here <= 0) return f;
-    const rlim_t most = (rlim_t)(here + available);
+    if (in_use <= 0) return f;
+    const rlim_t most = (rlim_t)(in_use + available);
     if (f.before.rlim_cur == RLIM_INFINITY || f.before.rlim_cur > most) narrow.rlim_cur = most;
     f.set = setrlimit(RLIMIT_AS, &narrow) == 0;
     return f;
 }
 
-/* A share that does not fit is OCT_OK and not *fits. */
+/* Runs the short run with `images` at a time. Where memory lacks, *fits is false and the status OCT_OK. */
 static oct_status try_share(short_run *r, int64_t images, const oct_forecast_subject *subject,
                             bool *fits)
 {
@@ -221,7 +223,7 @@ static double extrapolate(double x1, double y1, double x2, double y2, double x)
     return y2 + fmax(slope, 0) * (x - x2);
 }
 
-/* Ranks take this beside what one process without MPI does: rows of sums wait for other ranks' leaves. */
+/* Memory of a rank beside that of one process alone: MPI's, and gradient sums that wait for other ranks' leaves. */
 static int64_t bytes_of_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks,
                               int64_t params_bytes)
 {
@@ -250,6 +252,7 @@ static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, in
             *in_qat += oct_plan_evaluates(plan, recipe, plan->begin[phase]);
 }
 
+/* Continues bytes and seconds of two short runs to `share` images at a time, and adds up those of the whole run. */
 static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
                           const short_run *many)
 {
@@ -330,7 +333,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
     *f = (oct_forecast){.images = oct_min_i64(leaf, share)};
     f->bytes[OCT_STAGE_START] = oct_memory_resident_peak();
     omp_set_num_threads((int)recipe->threads);
-    const fence round = set_fence(available);
+    const memory_limit limit = limit_memory(available);
     oct_status status = try_share(&few, f->images, subject, &fits);
     f->too_large = status == OCT_OK && !fits;
     many = few;
@@ -341,7 +344,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
         oct_log_again(false);
         if (!fits) many = few;
     }
-    if (round.set) (void)setrlimit(RLIMIT_AS, &round.before);
+    if (limit.set) (void)setrlimit(RLIMIT_AS, &limit.before);
     OCT_TRY(explain_failure(status));
     if (f->too_large) return OCT_OK;
     f->images = many.images;

@@ -22,7 +22,7 @@ typedef struct checkpoint_key {
     const char *takes;              /* for messages: "a checkpoint or a run folder" */
 } checkpoint_key;
 
-/* Opens the file that the key names, or of a run folder its newest checkpoint, or the end of its float phase. */
+/* Opens the file that the key names; of a run folder the newest checkpoint, or without `newest` the last float one. */
 static oct_status open_named_checkpoint(const checkpoint_key *key, bool newest,
                                         oct_checkpoint *checkpoint)
 {
@@ -49,7 +49,7 @@ static oct_status open_named_checkpoint(const checkpoint_key *key, bool newest,
     return oct_checkpoint_open(checkpoint, key->path);
 }
 
-/* Opens what the key names; bytes NULL when it names nothing. */
+/* Opens the checkpoint that the key names (newest: of a run folder, in any phase); an empty one where it names none. */
 static oct_status open_checkpoint_of_key(const checkpoint_key *key, bool newest,
                                          oct_checkpoint *checkpoint)
 {
@@ -84,7 +84,7 @@ static oct_status check_and_set_checkpoint_digest(const checkpoint_key *key,
     return check_and_set_digest(key, checkpoint->path, oct_hex(digest, hex));
 }
 
-/* Collective: rank 0 has opened it, as its status says, and taken the digest; all ranks have it then. */
+/* Collective: all ranks get the checkpoint that rank 0 opened with the status `opened`, and set its digest. */
 static oct_status share_checkpoint(const checkpoint_key *key, oct_session *session,
                                    oct_status opened, oct_checkpoint *checkpoint)
 {
@@ -177,6 +177,7 @@ oct_status oct_init_open(oct_recipe *recipe, oct_init *init)
     return status;
 }
 
+/* Collective: gives rank 0's file of weights to all ranks, which set its digest in their recipes. */
 static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_weights *w)
 {
     const oct_collective *group = session->group;

@@ -44,6 +44,7 @@ static void name_ranks(const oct_collective *group, const bool *which, char *tex
 
 /* The replica check. */
 
+/* Digests a slice of the state for the flags; a bit is shifted out, so that the digest can be negated. */
 static oct_status digest_state(oct_replica_check *check, oct_train_step *training, int64_t slice,
                                int64_t slices)
 {
@@ -105,7 +106,7 @@ oct_status oct_replica_check_whole(oct_train_step *training, const oct_collectiv
 /* The leaf audit. The first computation of a leaf is that of the step itself, which its owner digests meanwhile. */
 
 /* Of the digests of an audit. */
-enum { IN_THE_STEP, BY_THE_AUDITOR, BY_EACH };
+enum { OWNER_DIGEST, AUDITOR_DIGEST, RANK_DIGESTS };
 
 static int64_t count_leaves(int64_t samples, int64_t leaf)
 {
@@ -135,13 +136,13 @@ int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int r
 {
     int64_t most;
     int count = 0;
-    const bool known = find_majority(digest, BY_EACH + ranks, &most);
+    const bool known = find_majority(digest, RANK_DIGESTS + ranks, &most);
     for (int r = 0; r < ranks; r++)
         faulty[r] = !known && (r == choice->owner || r == choice->auditor);
-    for (int i = 0; known && i < BY_EACH + ranks; i++) {
-        const int rank = i == IN_THE_STEP      ? choice->owner
-                         : i == BY_THE_AUDITOR ? choice->auditor
-                                               : i - BY_EACH;
+    for (int i = 0; known && i < RANK_DIGESTS + ranks; i++) {
+        const int rank = i == OWNER_DIGEST     ? choice->owner
+                         : i == AUDITOR_DIGEST ? choice->auditor
+                                               : i - RANK_DIGESTS;
         faulty[rank] |= digest[i] != most;
     }
     for (int r = 0; r < ranks; r++)
@@ -155,7 +156,7 @@ static int64_t samples_of_batch(const oct_trainer *trainer, const oct_step_batch
     return oct_loader_samples(&trainer->loader, b->first + batch);
 }
 
-/* Numbers that were finite in the step and are not now are other ones. */
+/* Computes the leaf to audit again and digests it. 0: numbers that were finite in the step are not now. */
 static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
 {
     oct_leaf_audit *audit = &trainer->audit;
@@ -201,20 +202,20 @@ static oct_status report_faulty_ranks(const oct_trainer *trainer, const bool *fa
         count > 1 ? "these hosts" : "that host");
 }
 
-/* Collective: all compute the leaf, and most of them are right. */
+/* Collective: all ranks compute the leaf; those whose digest is not that of the majority are faulty. Ends the run. */
 static oct_status find_faulty_ranks(oct_trainer *trainer, const oct_step_batches *b,
-                                    const int64_t first[BY_EACH])
+                                    const int64_t first[RANK_DIGESTS])
 {
     const oct_collective *group = trainer->group;
-    const int64_t n = BY_EACH + group->size;
+    const int64_t n = RANK_DIGESTS + group->size;
     int64_t *digest = NULL;
     bool *faulty = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&digest, (size_t)n, sizeof *digest));
     OCT_TRY_OUT(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
-    digest[IN_THE_STEP] = first[IN_THE_STEP];
-    digest[BY_THE_AUDITOR] = first[BY_THE_AUDITOR];
-    OCT_TRY_OUT(compute_leaf(trainer, b, &digest[BY_EACH + group->rank]));
+    digest[OWNER_DIGEST] = first[OWNER_DIGEST];
+    digest[AUDITOR_DIGEST] = first[AUDITOR_DIGEST];
+    OCT_TRY_OUT(compute_leaf(trainer, b, &digest[RANK_DIGESTS + group->rank]));
     OCT_TRY_OUT(group->max_i64(group, digest, n));
     status = report_faulty_ranks(
         trainer, faulty, oct_audit_judge(&trainer->audit.choice, digest, group->size, faulty));
@@ -229,12 +230,13 @@ static oct_status audit_leaf(oct_trainer *trainer, const oct_step_batches *b)
 {
     const oct_collective *group = trainer->group;
     const oct_audit_choice *choice = &trainer->audit.choice;
-    int64_t digest[BY_EACH] = {-1, -1};
+    int64_t digest[RANK_DIGESTS] = {-1, -1};
     if (group->rank == choice->owner)
-        digest[IN_THE_STEP] = (int64_t)(trainer->training.audit.digest >> 1);
-    if (group->rank == choice->auditor) OCT_TRY(compute_leaf(trainer, b, &digest[BY_THE_AUDITOR]));
-    OCT_TRY(group->max_i64(group, digest, BY_EACH));
-    if (digest[IN_THE_STEP] != digest[BY_THE_AUDITOR]) return find_faulty_ranks(trainer, b, digest);
+        digest[OWNER_DIGEST] = (int64_t)(trainer->training.audit.digest >> 1);
+    if (group->rank == choice->auditor) OCT_TRY(compute_leaf(trainer, b, &digest[AUDITOR_DIGEST]));
+    OCT_TRY(group->max_i64(group, digest, RANK_DIGESTS));
+    if (digest[OWNER_DIGEST] != digest[AUDITOR_DIGEST])
+        return find_faulty_ranks(trainer, b, digest);
     trainer->audit.done++;
     return OCT_OK;
 }
@@ -311,8 +313,8 @@ static void report_slow_rank(oct_straggler *straggler)
                                               &straggler->before, &factor);
     straggler->steps = slowest < 0 ? 0 : slowest == straggler->slow ? straggler->steps + 1 : 1;
     straggler->slow = slowest;
-    straggler->well = slowest < 0 ? straggler->well + 1 : 0;
-    if (straggler->well >= STEPS_IN_A_ROW) straggler->named = false;
+    straggler->steps_not_slow = slowest < 0 ? straggler->steps_not_slow + 1 : 0;
+    if (straggler->steps_not_slow >= STEPS_IN_A_ROW) straggler->named = false;
     if (straggler->steps < STEPS_IN_A_ROW || straggler->named) return;
     straggler->named = true;
     oct_log(OCT_LOG_WARN,
@@ -323,6 +325,7 @@ static void report_slow_rank(oct_straggler *straggler)
             factor, (double)straggler->own_ns[slowest] * 1e-9);
 }
 
+/* Notes how long the step took, with and without waiting, and judges the step before, whose times are known. */
 void oct_straggler_end(oct_straggler *straggler)
 {
     const oct_collective *group = straggler->group;
@@ -336,7 +339,7 @@ void oct_straggler_end(oct_straggler *straggler)
     straggler->before = straggler->at_hand;
 }
 
-static int by_size(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -348,7 +351,7 @@ double oct_straggler_deadline(const oct_straggler *straggler)
     double took_s[OCT_STRAGGLER_STEPS];
     if (straggler->taken < OCT_STRAGGLER_STEPS) return 0;
     memcpy(took_s, straggler->took_s, sizeof took_s);
-    qsort(took_s, OCT_STRAGGLER_STEPS, sizeof *took_s, by_size);
+    qsort(took_s, OCT_STRAGGLER_STEPS, sizeof *took_s, compare_doubles);
     return fmax(least_s, steps * took_s[OCT_STRAGGLER_STEPS / 2]);
 }
 

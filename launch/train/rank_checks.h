@@ -72,7 +72,7 @@ typedef struct oct_straggler {
      * which it was not slow. */
     int slow, steps;
     bool named;
-    int well;
+    int steps_not_slow;
     double took_s[OCT_STRAGGLER_STEPS]; /* the last steps, waiting included, in a ring */
     int64_t taken;
 } oct_straggler;

@@ -86,6 +86,7 @@ void oct_record_start(oct_training *run)
         oct_tensorboard_samples(&run->folder.events, &run->test_data);
 }
 
+/* Writes the record of the steps since the last one, with their means, and starts anew. */
 static void record_steps(oct_training *run, oct_phase phase)
 {
     oct_step_totals *w = &run->recorded;
@@ -125,7 +126,7 @@ static void record_skip(oct_training *run, oct_phase phase)
                                     "all", (json_int_t)skips->all));
 }
 
-/* Says where a phase made the network worse by far; empty: it did not. */
+/* Describes how a phase made the network worse by far, with a remedy; text is empty where it did not. */
 static void say_collapse(oct_training *run, oct_phase phase, char text[400])
 {
     const double much = phase == OCT_PHASE_FLOAT ? 10 : 2;
@@ -301,7 +302,7 @@ json_t *oct_stopping_json(const oct_training *run)
                      isnan(stopping->best_value) ? json_null() : json_real(stopping->best_value));
 }
 
-/* What evaluations have decided, at the step at hand. */
+/* Records what an evaluation has decided at this step: kind is "best" or "end". */
 static void record_decision(oct_training *run, const char *kind, oct_phase phase)
 {
     if (!oct_training_speaks(run)) return;

@@ -23,7 +23,7 @@ enum { CONFUSION_CLASSES = 100 };
 
 /* layers.json */
 
-/* The float model is that of the end of the float phase, where its checkpoint is there: no earlier one replaces it. */
+/* Opens the end of the float phase, with which layers.json compares: no earlier checkpoint replaces it. */
 static oct_status open_float_reference(const oct_training *run, oct_checkpoint *reference)
 {
     const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];
@@ -38,6 +38,7 @@ static oct_status open_float_reference(const oct_training *run, oct_checkpoint *
     return OCT_OK;
 }
 
+/* Collective: compares each layer of the int8 model with the float model, and writes that as layers.json. */
 static oct_status write_layers(oct_training *run, const oct_program *program)
 {
     oct_checkpoint reference = {0};
@@ -90,7 +91,7 @@ static worst_sample judge_row(const oct_output_row *row, int64_t index)
                           .loss = log(sum) + (double)y[best] - (double)y[row->label]};
 }
 
-/* Keeps the worst in order. */
+/* Puts a sample into the list of the worst, by falling loss and then by index; the last of a full list drops out. */
 static void keep_worst(worst_sample *worst, int *count, const worst_sample *sample)
 {
     int at = *count;
@@ -252,7 +253,7 @@ static json_t *accuracy_json(double accuracy)
     return accuracy < 0 ? json_null() : json_real(accuracy);
 }
 
-/* Writes model and records. */
+/* Saves the int8 model, and makes and records the result: accuracies, sizes, rates, paths and digest. */
 static oct_status write_result(oct_training *run, const oct_model *model,
                                const oct_conversion *conversion, const char *checkpoint,
                                json_t **result)

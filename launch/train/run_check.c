@@ -166,7 +166,7 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
                      (long long)train->count, batches, (long long)recipe->batch_size);
 }
 
-/* Logits give probabilities, so values must be probabilities too. */
+/* Refuses values that are no probabilities (0 to 1) where the loss takes outputs as logits of probabilities. */
 static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const char *part)
 {
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
@@ -284,8 +284,7 @@ static oct_status note_batch_norm(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Whether a group that batch norms take their statistics over has one sample somewhere in an epoch; where and remedy
- * say it. */
+/* Whether some group of batch norm statistics in an epoch has one sample; where and remedy are for messages. */
 static bool find_lone_sample(const oct_recipe *recipe, int64_t count, const char **where,
                              const char **remedy)
 {
@@ -352,7 +351,7 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
 
 enum { REASON_BYTES = 512 };
 
-/* reason: "" where the format has a form for the program. */
+/* Tries to export the program in a format. reason: why it cannot be, "" where it can. */
 static oct_status try_format(const oct_export_format *format, const oct_program *program,
                              char reason[REASON_BYTES])
 {

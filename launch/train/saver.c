@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { MAY_FAIL = 2 };
+enum { FAILURES_ALLOWED = 2 };
 
 /* Rank 0 writes a checkpoint, or has the writer do it beside what follows. Whoever reads it gets the model that was
  * evaluated: where weights are averaged, the averages. */
@@ -54,13 +54,13 @@ void oct_saver_wait_copied(const oct_saver *saver)
     if (saver) oct_checkpoint_writer_wait_copied(saver->writer);
 }
 
-/* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
- * phase or a run may not. */
+/* Makes a warning of a save that failed for lack of room, up to twice in a row: a disk may be full for a while.
+ * Saves that end a phase or a run must not fail, and do not come here. */
 static oct_status forgive_failure(oct_saver *saver, oct_status status, int64_t step)
 {
     const oct_trainer *trainer = saver->trainer;
     const int64_t every = trainer->recipe->checkpoint_every;
-    if (oct_fail_code() != OCT_RESOURCE || ++saver->failures > MAY_FAIL) return status;
+    if (oct_fail_code() != OCT_RESOURCE || ++saver->failures > FAILURES_ALLOWED) return status;
     oct_log(OCT_LOG_WARN,
             "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
             "%lld",

@@ -18,7 +18,7 @@ static const double *values_or_null(const oct_reals *list)
     return list->count > 0 ? list->value : NULL;
 }
 
-/* The options point into the recipe. */
+/* Describes the loss of a training step, and the metric that it measures. The options point into the recipe. */
 static oct_loss_spec make_loss(const oct_recipe *recipe)
 {
     /* A training step measures what has one figure, which says something of a single batch. */
@@ -100,7 +100,7 @@ static oct_status equalize_model(oct_trainer *trainer)
     return OCT_OK;
 }
 
-/* The module tree changes where the phase asks for it, and where it does, training goes on from the averaged weights; the
+/* Changes the model as the phase asks, and goes on from the averaged weights where that changes the module tree;
  * phases differ in what they need, so each starts with memory of its own. */
 static oct_status change_model(oct_trainer *trainer)
 {
@@ -320,7 +320,7 @@ oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan
     return OCT_OK;
 }
 
-/* Goes to the phase of the checkpoint, if it can be of this run. */
+/* Enters the phase of the checkpoint, with its early stopping and counts; OCT_DATA when it cannot be of this run. */
 static oct_status enter_checkpoint_phase(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;

@@ -29,7 +29,7 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
                             const oct_leaves *leaves, oct_batch *batch) OCT_NODISCARD;
 oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves,
                            oct_batch *batch) OCT_NODISCARD;
-/* Reads a batch of an epoch, and finds which leaves of it are here. What cannot be read is zeros and noted, until: */
+/* Reads this rank's leaves of a batch. What cannot be read is zeros, noted for oct_trainer_agree_on_unread. */
 oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
                              oct_leaves *leaves) OCT_NODISCARD;
 /* Collective, where some rank could not read a sample: the run ends, with the name of the first. OCT_OK where all is
@@ -38,9 +38,11 @@ oct_status oct_trainer_agree_on_unread(oct_trainer *trainer) OCT_NODISCARD;
 
 /* rank_checks.c */
 
+/* Makes what the checks need: loader and memory of the audit, times of the stragglers. */
 oct_status oct_rank_checks_create(oct_trainer *trainer) OCT_NODISCARD;
-/* Before a step; and after it, collective: OCT_LOST, which names the ranks that have computed other bits. */
+/* Before a step: digests a slice of the state for its flags, and chooses the leaf that is audited, if any. */
 oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
+/* After a step, collective: OCT_LOST, which names the ranks that have computed other bits or hold another state. */
 oct_status oct_rank_checks_end(oct_trainer *trainer, const oct_step_batches *b) OCT_NODISCARD;
 
 /* calibration.c */

@@ -52,7 +52,7 @@ static bool stop_is_asked(void)
     return stop_asked || oct_rank_stop_asked();
 }
 
-/* Collective. Before the steps begin there is nothing to save. */
+/* Collective: ends the session where a signal has asked a rank to stop. Before its steps there is nothing to save. */
 static oct_status stop_before_steps(const oct_training *run)
 {
     int64_t asked = stop_is_asked();
@@ -65,9 +65,9 @@ static oct_status stop_before_steps(const oct_training *run)
 
 /* Steps. */
 
-/* Collective: opens the checkpoint of a step that no other can replace, for all ranks; what: what it is. */
-static oct_status open_needed(const oct_training *run, int64_t step, const char *what,
-                              oct_checkpoint *checkpoint)
+/* Collective: opens the checkpoint of a step, which no other can replace, on all ranks; what: its use, for messages. */
+static oct_status open_required_checkpoint(const oct_training *run, int64_t step, const char *what,
+                                           oct_checkpoint *checkpoint)
 {
     char why[640];
     oct_status status = OCT_OK;
@@ -108,7 +108,8 @@ static oct_status go_back_to_best(oct_training *run)
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (best == 0 || best == run->trainer.step) return OCT_OK;
-    OCT_TRY_OUT(open_needed(run, best, "the best state of this run (evaluate.best)", &checkpoint));
+    OCT_TRY_OUT(open_required_checkpoint(run, best, "the best state of this run (evaluate.best)",
+                                         &checkpoint));
     OCT_TRY_OUT(oct_session_agree(run->session, deploy_checkpoint(&run->trainer, &checkpoint)));
     oct_log(OCT_LOG_INFO, "back to step %lld, whose evaluation was the best", (long long)best);
 out:
@@ -137,14 +138,15 @@ static oct_status make_teacher_of_float_phase(oct_training *run)
         oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
         return OCT_OK;
     OCT_TRY(oct_saver_settle(&run->saver));
-    OCT_TRY_OUT(open_needed(run, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                            "the end of the float phase, which is the teacher", &own));
+    OCT_TRY_OUT(open_required_checkpoint(run, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                                         "the end of the float phase, which is the teacher", &own));
     status = make_teacher(run, &own);
 out:
     oct_checkpoint_close(&own);
     return status;
 }
 
+/* Takes one step, then records it, evaluates, and saves a checkpoint, as far as each is due. */
 static oct_status run_step(oct_training *run)
 {
     oct_trainer *trainer = &run->trainer;
@@ -210,6 +212,7 @@ static oct_status share_checkpoint_info(oct_session *session, oct_checkpoint *ch
     return oct_session_share(session, &checkpoint->info.recipe, &recipe);
 }
 
+/* Continues from the newest checkpoint of the folder, if any, once data and recipe are known to be the run's. */
 static oct_status resume_run(oct_training *run)
 {
     oct_checkpoint checkpoint = {0};
@@ -243,6 +246,7 @@ out:
     return status;
 }
 
+/* Collective: rank 0 opens the run folder and writes what is known before the steps. */
 static oct_status open_folder(oct_training *run)
 {
     const oct_recipe *recipe = run->recipe;
@@ -293,8 +297,8 @@ static void log_plan(const oct_training *run)
             (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
 }
 
-/* This comes before anything is written, so that weights that do not fit leave no trace; a checkpoint of the
- * run itself replaces them later. */
+/* Loads the weights that init names, and logs what was not loaded. This comes before anything is written, so that
+ * weights that do not fit leave no trace; a checkpoint of the run itself replaces them later. */
 static oct_status start_from_init(oct_training *run)
 {
     oct_text lines = {0};
@@ -338,6 +342,7 @@ static oct_status make_teacher_before_steps(oct_training *run)
     return OCT_OK;
 }
 
+/* Makes all that steps need: data, trainer, teacher, initial weights, folder, and the state of an earlier session. */
 static oct_status start_run(oct_training *run)
 {
     json_t *description;
@@ -397,8 +402,8 @@ static oct_status run_in_session(oct_training *run, json_t **result)
     return oct_run_result(run, result);
 }
 
-/* Collective: a finished run only reports its result again. */
-static oct_status find_finished(oct_training *run, json_t **result, bool *finished)
+/* Collective: finds the result of a finished run in the output folder, which is then only reported again. */
+static oct_status find_finished_result(oct_training *run, json_t **result, bool *finished)
 {
     const oct_collective *group = run->session->group;
     oct_status status = OCT_OK;
@@ -429,7 +434,7 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
         .session = session, .trainer = &run.trainer, .records = &run.folder, .step = -1};
     bool finished = false;
     *result = NULL;
-    OCT_TRY(find_finished(&run, result, &finished));
+    OCT_TRY(find_finished_result(&run, result, &finished));
     if (finished) return OCT_OK;
 
     oct_status status = run_in_session(&run, result);

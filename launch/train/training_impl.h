@@ -61,18 +61,18 @@ static inline bool oct_training_speaks(const oct_training *run)
 /* Before the steps of this session: starts the figures; TensorBoard gets samples of the test data where it is asked for,
  * before the first step of the run. */
 void oct_record_start(oct_training *run);
-/* A step was done: adds it to the figures, and shows and records what is due; at the end of a phase that, too. */
+/* Adds a step that was done to the figures, and shows and records what is due; at the end of a phase that, too. */
 void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *result,
                      bool phase_ends);
-/* A phase ends after the step just done: its steps, images and time, as far as this process took them. */
+/* Records the steps, images and time of the phase that the last step ended, as far as this process took them. */
 void oct_record_phase_end(oct_training *run, oct_phase phase);
-/* The same of a phase that goes on in another session. */
+/* Records steps, images and time of a phase that stops with this session and goes on in another one. */
 void oct_record_so_far(oct_training *run, oct_phase phase);
-/* Scores of the model over the test data, which the log has too, and of a prepared model the scales of its layers.
+/* Logs and records scores over the test data, and records the scales of the layers of a prepared model.
  * images_per_s: 0 when it was not measured. */
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s);
-/* The figures of the best evaluation so far, for a record. */
+/* Makes an object of the best evaluation so far: metric, step, value. */
 json_t *oct_stopping_json(const oct_training *run);
 
 /* records.c, collective: evaluates the model over the test data, judges that, which may end a phase or the run, and records
