@@ -9,8 +9,6 @@
 #include "io/file/file.h"
 #include "io/image/image.h"
 
-#include <limits.h>
-
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
 /* An int8 model holds at most as many numbers in a row of its output. */
@@ -115,9 +113,11 @@ typedef enum oct_dataset_id {
 } oct_dataset_id;
 extern const oct_registry oct_dataset_id_table;
 
+enum { OCT_PATH_BYTES = 4096 }; /* PATH_MAX of Linux, which strict C does not declare */
+
 /* The path of a file, made as by printf. OCT_DATA when it is longer than paths can be. */
 typedef struct oct_path {
-    char text[PATH_MAX];
+    char text[OCT_PATH_BYTES];
 } oct_path;
 /* Writes a path as printf does. OCT_DATA when it is too long. */
 oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);

@@ -19,10 +19,9 @@ enum { PIXELS = 256 }; /* values of a byte */
 static char **flat_text(oct_model *m, int i)
 {
     char **const texts[OCT_FLAT_TEXT_COUNT] = {
-        [OCT_FLAT_RECIPE] = &m->recipe,
-        [OCT_FLAT_DATA_FORMAT] = &m->data_format,
-        [OCT_FLAT_PLUGINS] = &m->plugins,
-        [OCT_FLAT_FALLBACKS] = &m->certificate.fallbacks,
+        [OCT_FLAT_RECIPE] = &m->recipe,         [OCT_FLAT_DATA_FORMAT] = &m->data_format,
+        [OCT_FLAT_PLUGINS] = &m->plugins,       [OCT_FLAT_FALLBACKS] = &m->certificate.fallbacks,
+        [OCT_FLAT_PORT_NAMES] = &m->port_names,
     };
     return texts[i];
 }
@@ -71,8 +70,7 @@ static oct_status copy_program(oct_program *to, const oct_flat *flat)
     return OCT_OK;
 }
 
-/* end: of the file. */
-static oct_status copy_texts(oct_model *m, const oct_flat *flat, const char *end)
+static oct_status copy_texts(oct_model *m, const oct_flat *flat)
 {
     size_t name_bytes;
     uint64_t bytes;
@@ -80,11 +78,6 @@ static oct_status copy_texts(oct_model *m, const oct_flat *flat, const char *end
     const char *text = oct_flat_items(flat, OCT_FLAT_TEXTS, &bytes);
     for (int i = 0; i < OCT_FLAT_TEXT_COUNT; text += strlen(text) + 1, i++)
         if (*text) OCT_TRY(oct_strdup(flat_text(m, i), text));
-    if (text < end && *text) {
-        OCT_CHECK(memchr(text, '\0', (size_t)(end - text)), OCT_DATA,
-                  "the names of its input and output have no end");
-        OCT_TRY(oct_strdup(&m->port_names, text));
-    }
     if (name_bytes == 0) return OCT_OK;
     return oct_format(&m->class_names, "%.*s", (int)name_bytes, names);
 }
@@ -145,7 +138,7 @@ static oct_status copy_model(oct_model *m, const oct_flat *flat, const oct_flat_
     uint64_t count;
     OCT_TRY(copy_program(&m->program, flat));
     memcpy(m->checkpoint_digest, header->model_digest, sizeof m->checkpoint_digest);
-    OCT_TRY(copy_texts(m, flat, (const char *)header + header->bytes));
+    OCT_TRY(copy_texts(m, flat));
     const oct_flat_model *from = oct_flat_items(flat, OCT_FLAT_MODEL, &count);
     const uint8_t *after = (const uint8_t *)(from + 1);
     oct_certificate *c = &m->certificate;
@@ -276,7 +269,6 @@ static void write_model_section(flat_writer *f)
         const char *text = *flat_text(m, i);
         end = stpcpy(end, text ? text : "") + 1;
     }
-    if (m->port_names) memcpy(end, m->port_names, strlen(m->port_names) + 1);
 }
 
 /* Writes the header, after all else, whose digest it has. */
@@ -313,9 +305,7 @@ oct_status oct_model_write_flat(const oct_model *model, void **bytes, size_t *si
     uint64_t end = aligned(sizeof(oct_flat_header));
     for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
         f.offset[i] = end;
-        end += f.count[i] * oct_flat_item_bytes[i];
-        if (i == OCT_FLAT_TEXTS && model->port_names) end += strlen(model->port_names) + 1;
-        end = aligned(end);
+        end = aligned(end + f.count[i] * oct_flat_item_bytes[i]);
     }
     f.size = (size_t)end;
     OCT_TRY_OUT(oct_alloc(&f.bytes, f.size, 1));

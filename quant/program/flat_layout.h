@@ -6,15 +6,14 @@
  * step's kind lists its own. Unused bytes are 0.
  *
  * The sections MODEL and TEXTS hold what only Octet's commands read, but for the number of classes, so that a flat file is
- * a whole model. After TEXTS, up to the end of the file, stands one more text where there is one: what the network from which
- * the model comes calls its input and its output, a line each. Readers that do not know of it see unused bytes. */
+ * a whole model. */
 #pragma once
 
 #include "quant/program/step.h"
 
 enum {
     OCT_FLAT_ALIGN = 64,
-    OCT_FLAT_VERSION = 2,
+    OCT_FLAT_VERSION = 3,
     OCT_FLAT_ORDER = 0x01020304,
     OCT_FLAT_DIGEST = 32
 };
@@ -69,6 +68,7 @@ enum {
     OCT_FLAT_DATA_FORMAT,
     OCT_FLAT_PLUGINS,
     OCT_FLAT_FALLBACKS,
+    OCT_FLAT_PORT_NAMES,
     OCT_FLAT_TEXT_COUNT
 };
 

@@ -569,7 +569,7 @@ static void check_wild(int64_t samples, oct_conv_shape s, int powers)
 /* For the same reason random shapes are fewer there and have smaller
  * sides, but as many channels, since these decide which blocks and ends of blocks are worked. */
 #ifdef __SANITIZE_ADDRESS__
-enum { EXACT_SHAPES = 8, RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4, LEAF_SHAPES = 4 };
+enum { EXACT_SHAPES = 8, RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4, LEAF_SHAPES = 2 };
 enum { SIDE_MOST = 6, KERNEL_MOST = 3, SOME_LEAVES = 1 };
 #else
 enum { EXACT_SHAPES = 40, RANDOM_SHAPES = 60, UNEVEN_SHAPES = 30, LEAF_SHAPES = 12 };
