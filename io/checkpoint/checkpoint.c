@@ -15,7 +15,7 @@
 
 enum { RECIPE_BYTES_MAX = 1 << 20 };
 
-/* *newer: the format is that of a newer Octet. */
+/* Reads what is saved beside the tensors; some items only where it has them. *newer: it is of a newer Octet. */
 static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *info, bool *newer)
 {
     char *phase = NULL;
@@ -127,7 +127,7 @@ static oct_status path_of_step(const char *folder, int64_t step, char **path)
     return oct_format(path, "%s/%s", folder, oct_checkpoint_name(step, name));
 }
 
-/* Whether it is a plain file that holds what its name says, of this recipe. */
+/* Whether a plain file is an undamaged checkpoint of this step and recipe. */
 static bool is_of_run(const char *path, int64_t step, const char *recipe)
 {
     /* Nothing is known of its bytes but what they say themselves. */

@@ -30,8 +30,8 @@ typedef struct oct_saved_arrays {
     size_t count, capacity, bytes;
 } oct_saved_arrays;
 
-/* Lists all arrays of a model and, unless it is NULL, of its optimizer. averaged: it has averages; with `aside` they
- * stand beside the model, otherwise in it. */
+/* Lists all arrays of a model and, unless it is NULL, of its optimizer. averaged: it has averages; with
+ * `averages_beside` they stand beside the model, otherwise in it. */
 oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
-                                 bool averaged, bool aside) OCT_NODISCARD;
+                                 bool averaged, bool averages_beside) OCT_NODISCARD;
 void oct_saved_arrays_free(oct_saved_arrays *list);

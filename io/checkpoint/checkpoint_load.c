@@ -31,10 +31,10 @@ static void make_module_path(char name[OCT_ITEM_PATH], const char *path)
 typedef struct listing {
     oct_saved_arrays *list;
     const oct_average *average; /* NULL: there are none */
-    bool aside; /* averages are beside the model; false: in it, and beside it what is trained */
+    bool averages_beside; /* false: averages are in the model, and beside it what is trained */
 } listing;
 
-/* buffer: a forward may change it. */
+/* Adds a tensor to the list, under its path in the file. buffer: a forward may change it. */
 static oct_status add_array(oct_saved_arrays *list, const char *path, const oct_tensor *tensor,
                             oct_value_range range, bool buffer)
 {
@@ -53,18 +53,20 @@ static oct_status add_array(oct_saved_arrays *list, const char *path, const oct_
     return OCT_OK;
 }
 
+/* Adds an item of the model's state, by its average where it has one beside it. */
 static oct_status add_item(void *user, const oct_state_item *item)
 {
     char path[OCT_ITEM_PATH];
     const listing *l = user;
     oct_tensor tensor = *item->tensor;
-    float *average = l->average && l->aside ? oct_average_of(l->average, item->tensor) : NULL;
+    float *average =
+        l->average && l->averages_beside ? oct_average_of(l->average, item->tensor) : NULL;
     if (average) tensor.data = average;
     make_item_path(path, item->path);
     return add_array(l->list, path, &tensor, item->range, !item->param);
 }
 
-/* Adds what is trained where the file's model is of averages. */
+/* Adds an averaged parameter as it is trained, which the file has beside its average (optimizer/trained). */
 static oct_status add_trained(void *user, const oct_state_item *item)
 {
     char path[OCT_ITEM_PATH + sizeof "optimizer/trained/"], name[OCT_ITEM_PATH];
@@ -72,17 +74,17 @@ static oct_status add_trained(void *user, const oct_state_item *item)
     oct_tensor tensor = *item->tensor;
     float *beside = oct_average_of(l->average, item->tensor);
     if (!beside) return OCT_OK;
-    if (!l->aside) tensor.data = beside;
+    if (!l->averages_beside) tensor.data = beside;
     make_item_path(name, item->path);
     snprintf(path, sizeof path, "optimizer/trained/%s", name + strlen("state/"));
     return add_array(l->list, path, &tensor, item->range, !item->param);
 }
 
 oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
-                                 bool averaged, bool aside)
+                                 bool averaged, bool averages_beside)
 {
     char path[OCT_ITEM_PATH];
-    listing l = {list, optim && averaged ? &optim->average : NULL, aside};
+    listing l = {list, optim && averaged ? &optim->average : NULL, averages_beside};
     OCT_TRY(oct_module_state(root, add_item, &l));
     for (int i = 0; optim && i < optim->num_slots; i++) {
         const oct_tensor slot = {
@@ -258,7 +260,7 @@ static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *
     oct_shape shape;
     make_module_path(name, a->path);
     if (!oct_h5_has(h5, a->path)) return oct_text_add(differences, "%s: only here\n", name);
-    OCT_TRY(oct_h5_look(h5, a->path, &dtype, &shape));
+    OCT_TRY(oct_h5_describe(h5, a->path, &dtype, &shape));
     if (dtype == a->dtype && oct_shape_equal(&shape, &a->shape)) return OCT_OK;
     return oct_text_add(differences, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
                         oct_shape_text(&shape, in_file), oct_dtype_name(a->dtype),
@@ -294,7 +296,7 @@ typedef struct folding {
     oct_status status; /* of this rank alone, until all are through */
 } folding;
 
-/* Folds the batch norm of a convolution if the file has none for it. */
+/* Folds the batch norm of a convolution on all ranks if the file, which rank 0 has, holds none for it. */
 static oct_status fold_missing_norm(void *user, oct_module *module)
 {
     folding *f = user;

@@ -31,6 +31,7 @@ typedef struct saving {
     size_t size;           /* of the image */
 } saving;
 
+/* Writes what is saved beside the tensors; items that only some runs have are left out where they are not set. */
 static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
 {
     static const oct_early_stopping nothing = {0};
@@ -196,7 +197,7 @@ out:
 
 /* Deletes a file whose manifest could not be written, and returns that failure. A manifest that failed in its last step
  * names the file: it is renamed, and only its folder could not be synced. */
-static oct_status take_back(const saving *s, const char *path)
+static oct_status delete_unlisted(const saving *s, const char *path)
 {
     char why[1024];
     oct_manifest on_disk = {0};
@@ -222,7 +223,7 @@ static oct_status write_saving(saving *s, oct_checkpoint_file *file)
     OCT_TRY_OUT(oct_manifest_read(&old, s->folder, true));
     OCT_TRY_OUT(write_file(s, path, entry.digest));
     status = oct_manifest_commit(&old, &entry, s->keep, s->folder);
-    if (status != OCT_OK) status = take_back(s, path);
+    if (status != OCT_OK) status = delete_unlisted(s, path);
     if (status == OCT_OK && file) {
         file->path = path;
         memcpy(file->digest, entry.digest, sizeof file->digest);

@@ -116,9 +116,9 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
     return NULL;
 }
 
-/* Says which kind of failure it is that a file could not be read. strict: where it is there, or may be, resources lack,
- * which may end: OCT_RESOURCE. */
-static oct_status judge_unread(const char *path, size_t limit, bool strict)
+/* Fails for a file that could not be read: OCT_DATA. strict: OCT_RESOURCE where the file is, or may be, there and of a
+ * proper size: what resources lack now may be there later. */
+static oct_status classify_read_failure(const char *path, size_t limit, bool strict)
 {
     struct stat info;
     const int error = stat(path, &info) == 0 ? 0 : errno;
@@ -147,7 +147,7 @@ oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bo
     /* strict: where it is unknown whether there is a manifest, there is one, which then cannot be read. */
     const bool exists = stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
     status = exists ? oct_file_read(path, MANIFEST_BYTES_MAX, &bytes, &size) : OCT_OK;
-    if (status == OCT_DATA) status = judge_unread(path, MANIFEST_BYTES_MAX, strict);
+    if (status == OCT_DATA) status = classify_read_failure(path, MANIFEST_BYTES_MAX, strict);
     if (status == OCT_DATA) {
         oct_fail_clear();
         *why = "it cannot be read";
@@ -174,7 +174,7 @@ static oct_status examine_step_file(const char *folder, bool strict, oct_manifes
 
     OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
     status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
-    if (status == OCT_DATA) status = judge_unread(path, oct_checkpoint_limit, strict);
+    if (status == OCT_DATA) status = classify_read_failure(path, oct_checkpoint_limit, strict);
     oct_free(&path);
     if (status == OCT_DATA) {
         oct_fail_clear();

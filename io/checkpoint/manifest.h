@@ -30,6 +30,7 @@ typedef struct oct_manifest {
 
 /* Writes "step-00000400.h5" into text, which it returns. */
 const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
+/* Reads the step from a name such as "step-00000400.h5"; false: the name has another form. */
 bool oct_checkpoint_name_step(const char *name, int64_t *step);
 
 /* Which checkpoints stay: the newest ones, one step for good, and the best one so far. */
@@ -41,12 +42,11 @@ typedef struct oct_keep {
 
 /* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
- * newer Octet. to_change: for a save, which writes it anew: what could not be read for the moment would be lost then, so a
+ * newer Octet. strict: for a save, which writes it anew: what could not be read for the moment would be lost then, so a
  * manifest, or a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
-oct_status oct_manifest_read(oct_manifest *manifest, const char *folder,
-                             bool to_change) OCT_NODISCARD;
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder, bool strict) OCT_NODISCARD;
 /* Reads the manifest alone: *why is NULL, or says in a few words why there is none to go by. */
-oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bool to_change,
+oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bool strict,
                                   const char **why) OCT_NODISCARD;
 /* Writes the manifest of a new checkpoint: of the old one's entries those of earlier steps that are not damaged and that
  * `keep` names. Then deletes the files that the old manifest names and the new one does not. */

@@ -82,7 +82,7 @@ static void write_step(oct_to_c *w, int64_t number)
     if (w->status != OCT_OK) return;
     write_title(w, &w->constants, "", number);
     write_title(w, &w->calls, "    ", number);
-    oct_to_c_write_by(write, w, number);
+    oct_to_c_write_call(write, w, number);
     oct_to_c_add(w, &w->calls, "    AFTER_LAYER(%lld, %s, %lld);\n", (long long)number,
                  oct_to_c_value(w, step->output, value), (long long)oct_value_bytes(y));
     if (w->offsets[step->output] >= 0) w->holds[y->dtype] = true;
@@ -99,8 +99,8 @@ static bool reads_value(const oct_step *step, int32_t value)
     return false;
 }
 
-/* Finds the step that makes codes of the only input: codes can be given where nothing else reads the input, which may
- * take another shape before. */
+/* Finds the step that quantizes the only input, perhaps after reshapes: callers can give codes where nothing else reads
+ * the input or its reshapes. */
 static void find_quantizer(oct_to_c_file *f)
 {
     const oct_program *program = f->w.program;
@@ -196,7 +196,7 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     return w->status;
 }
 
-/* Writes the functions that run the model. Calls of the layers after the codes of the input are a function of their own. */
+/* Writes the functions that run the model, on floats, codes or pixels; they share run_layers, after the quantizer. */
 static oct_status write_run_functions(oct_to_c_file *f, oct_text *runs)
 {
     oct_to_c *w = &f->w;
@@ -265,7 +265,7 @@ static oct_status compute_golden(const oct_to_c_file *f, golden *g)
     OCT_TRY(oct_alloc(&g->pixels, (size_t)numel, 1));
     OCT_TRY(oct_alloc(&g->output, (size_t)samples, oct_value_bytes(f->out)));
     memcpy(g->input, job->model->golden_input, (size_t)all * sizeof *g->input);
-    /* Each pixel of a channel is another one, as long as there are others. */
+    /* Pixels count up in each channel, and channels begin a third of 256 apart. */
     for (int64_t i = 0; job->pixels && i < numel; i++) {
         const int64_t channel = c > OCT_REALS_MAX ? 0 : i % c;
         g->pixels[i] = (uint8_t)(i / c + 85 * (i % c));

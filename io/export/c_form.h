@@ -45,6 +45,7 @@ typedef struct oct_to_c_form {
 
 /* Adds to a text; the writer keeps the failure. */
 void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...) OCT_PRINTF(3, 4);
+/* Keeps a failure; further ones of the same status are added to the first. */
 void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...) OCT_PRINTF(3, 4);
 
 /* Writes the kernel unless it is there already, after those that it calls; its name, "conv_u8_u8", is left in `name`. */
@@ -54,8 +55,8 @@ void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_
 typedef struct oct_to_c_rounding {
     char function[OCT_TO_C_TEXT], constants[OCT_TO_C_TEXT];
 } oct_to_c_rounding;
-/* That of codes, their sums and their products. multiplier and shift: expressions of what a rounding by whole numbers
- * has; factor: of the others. y: the output. */
+/* The rounding of sums and products to codes of y. multiplier, shift: C expressions of a rounding by whole numbers;
+ * factor: of one by floats. */
 oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const char *multiplier,
                                   const char *shift, const char *factor);
 
@@ -72,9 +73,10 @@ typedef struct oct_to_c_array {
     int64_t count;
     const void *data;
 } oct_to_c_array;
+/* Adds an array to the constants; where the writer counts, only its bytes. */
 void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array);
-/* Counts the numbers of a layer, conv_layer and the like: those of 4 and of 8 bytes. */
-static inline void oct_to_c_layer(oct_to_c *w, int narrow, int wide)
+/* Counts the bytes of a struct conv_layer or the like, which has `narrow` numbers of 4 bytes and `wide` of 8. */
+static inline void oct_to_c_count_layer(oct_to_c *w, int narrow, int wide)
 {
     w->constant_bytes += narrow * 4 + wide * 8;
 }
@@ -96,7 +98,8 @@ static inline oct_to_c_write *oct_to_c_writer_of(const oct_step *step)
     oct_to_c_write *found = oct_to_c_product_steps[step->kind];
     return found ? found : oct_to_c_code_steps[step->kind];
 }
-void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number);
+/* Fills in the call of step `number` and writes it by `write`. */
+void oct_to_c_write_call(oct_to_c_write *write, oct_to_c *w, int64_t number);
 
 enum { OCT_TO_C_NAME = 48, OCT_TO_C_INPUTS = 512 };
 /* What both files say. */

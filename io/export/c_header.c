@@ -64,6 +64,7 @@ static void write_class_names(oct_to_c_file *f)
     oct_to_c_add(&f->w, &f->text, "\n");
 }
 
+/* Says in the comment on top how pixels become values of the input. */
 static void write_normalisation(oct_to_c_file *f)
 {
     const oct_export *job = f->w.job;

@@ -121,6 +121,7 @@ static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names
     }
 }
 
+/* Whether a kernel has been written: `written` has their names, a line each. */
 static bool is_written(const oct_to_c *w, const char *name)
 {
     const size_t length = strlen(name);
@@ -141,7 +142,7 @@ static void write_helper(oct_to_c *w, const char *kernel, bool wide)
     write_kernel(w, &form, "", name);
 }
 
-/* Writes the types of a line, "name *", or what it calls, "name(", "name$E(" or "$Q(". */
+/* Writes what a line of a kernel needs: structs, "name *" (types), or functions, "name(", "name$E(" or "$Q(". */
 static void write_needs(oct_to_c *w, const oct_to_c_form *form, const char *line, bool types)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
@@ -282,7 +283,7 @@ void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
     oct_to_c_add(w, &w->constants, "\n};\n");
 }
 
-void oct_to_c_write_by(oct_to_c_write *write, oct_to_c *w, int64_t number)
+void oct_to_c_write_call(oct_to_c_write *write, oct_to_c *w, int64_t number)
 {
     oct_to_c_call c = {.step = &w->program->steps[number], .number = number};
     c.x = oct_step_input(w->program, c.step, 0);
@@ -301,7 +302,7 @@ oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes)
     for (int64_t i = 0; i < program->num_steps; i++) {
         oct_to_c_write *write = oct_to_c_writer_of(&program->steps[i]);
         const int64_t before = w.constant_bytes;
-        if (write) oct_to_c_write_by(write, &w, i);
+        if (write) oct_to_c_write_call(write, &w, i);
         bytes[i] = write ? w.constant_bytes - before : -1;
     }
     status = w.status;

@@ -117,7 +117,7 @@ static void write_concat(oct_to_c *w, oct_to_c_call *c)
     }
 }
 
-/* Writes the two places that each of `out` rows or columns is mixed of, and their weight. */
+/* Writes for each of `out` rows or columns the two of the input that it is interpolated from, and their weight. */
 static void write_taps(oct_to_c *w, const char *name, int64_t number, oct_interpolation mode,
                        int64_t in, int64_t out)
 {
@@ -150,7 +150,7 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
     const oct_conv_shape *s = &c->step->pool.shape;
     const oct_qparams q = c->x->q;
     const bool average = c->step->kind == OCT_STEP_AVG_POOL, wide = c->x->dtype == OCT_U16;
-    oct_to_c_layer(w, 18, 0);
+    oct_to_c_count_layer(w, 18, 0);
     oct_to_c_add(
         w, &w->constants,
         "CONSTANT_PLACE static const pool_layer layer_%lld = {\n"
@@ -210,7 +210,7 @@ static void write_reshape(oct_to_c *w, oct_to_c_call *c)
                  (long long)oct_value_numel(c->y), c->from, c->to);
 }
 
-/* The map's loops are the innermost of six; those around them have one turn. */
+/* Writes a reordering of numbers as six nested loops over the output: the map's are innermost, others have one turn. */
 static void write_move(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_move_map *map = &c->step->move;

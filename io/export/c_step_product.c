@@ -18,7 +18,7 @@ typedef struct layer {
     oct_dtype acc;
 } layer;
 
-/* A step with weights as a layer. */
+/* Collects what is written of a step with weights: its tensors, its rounding and the type of its sums. */
 static layer describe_layer(const oct_to_c *w, const oct_to_c_call *c)
 {
     const oct_step *step = c->step;
@@ -35,7 +35,8 @@ static layer describe_layer(const oct_to_c *w, const oct_to_c_call *c)
     return l;
 }
 
-/* Sums are over values here, not over codes. Biases fit into the accumulators: each is what the layer sums up to where all values are 0. */
+/* Writes the biases of sums over code - zero point. They fit into the accumulators: each is what the layer sums up to
+ * where all values are 0. */
 static void write_biases(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.shape.out_c;
@@ -94,14 +95,14 @@ static void write_multipliers(oct_to_c *w, const layer *l)
     oct_free(&fixed);
 }
 
-/* Writes the numbers of a conv_layer. */
+/* Writes the struct conv_layer of a layer: sizes, windows, zero points and bounds. */
 static void write_layer(oct_to_c *w, const layer *l)
 {
     const oct_step *step = l->step;
     const oct_conv_shape *s = &step->conv.shape;
     const int step_h = (int)oct_max_i64(step->conv.input_step_h, 1),
               step_w = (int)oct_max_i64(step->conv.input_step_w, 1);
-    oct_to_c_layer(w, 24, 0);
+    oct_to_c_count_layer(w, 24, 0);
     oct_to_c_add(
         w, &w->constants,
         "CONSTANT_PLACE static const conv_layer layer_%lld = {\n"
@@ -125,7 +126,7 @@ static void write_layer(oct_to_c *w, const layer *l)
         l->second ? (double)step->conv.addend_multiplier : 0.0);
 }
 
-/* The rounding that makes a result of a sum. */
+/* Finds the function that rounds a sum to the output, and what it takes: constants and the second addend. */
 static oct_to_c_rounding find_rounding(const oct_to_c *w, const layer *l)
 {
     oct_to_c_rounding r = oct_to_c_rounds(w, l->y, "multiplier[c]", "shift[c]", "multiplier[c]");
@@ -152,7 +153,7 @@ static const char *kernel_parameters(const layer *l, char text[OCT_TO_C_TEXT])
     return text;
 }
 
-/* The kernel that has the shape's form. */
+/* Names the kernel for the shape: the general one for dilation, groups and transposed convolutions. */
 static const char *find_kernel(const layer *l)
 {
     const oct_conv_shape *s = &l->step->conv.shape;
@@ -210,6 +211,7 @@ typedef struct pair {
     bool wide; /* sums have 64 bits */
 } pair;
 
+/* Collects the tensors of a sum or product of two, and whether its sums have 64 bits. */
 static pair describe_pair(const oct_to_c *w, const oct_to_c_call *c)
 {
     const oct_step *step = c->step;
@@ -230,7 +232,7 @@ typedef struct factors {
     float factor;
 } factors;
 
-/* Writes the numbers of a pair_layer: how far apart the numbers of both tensors are, bounds and factors. */
+/* Writes the struct pair_layer: strides of both tensors (0 where one is broadcast), bounds and factors. */
 static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
 {
     oct_broadcast b = {0};
@@ -247,7 +249,7 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         b.positions = 1;
         channel[0] = channel[1] = 1;
     }
-    oct_to_c_layer(w, 14, 2); /* with 4 bytes to align */
+    oct_to_c_count_layer(w, 14, 2); /* with 4 bytes to align */
     oct_to_c_add(
         w, &w->constants,
         "CONSTANT_PLACE static const pair_layer layer_%lld = {\n"
@@ -261,8 +263,9 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         (long long)f.multiplier_b, f.shift, (double)f.factor);
 }
 
-/* parameters: further ones of the call, after its layer. */
-static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of, const char *parameters)
+/* Writes the kernel for the types of a pair, and its call. parameters: arguments after the layer. */
+static void write_pair_call(oct_to_c *w, const pair *p, const oct_to_c_form *of,
+                            const char *parameters)
 {
     char name[OCT_TO_C_TEXT], a[OCT_TO_C_TEXT], b[OCT_TO_C_TEXT], y[OCT_TO_C_TEXT];
     oct_to_c_form form = *of;
@@ -301,11 +304,11 @@ static void write_add(oct_to_c *w, oct_to_c_call *c)
                                .multiplier_a = s.a,
                                .multiplier_b = s.b,
                                .shift = rounding->sum ? 0 : add->shift});
-    write_pair(w, &p,
-               &(oct_to_c_form){.kernel = rounding->sum ? rounding->c_add : "add",
-                                .function = r.function,
-                                .constants = r.constants},
-               parameters);
+    write_pair_call(w, &p,
+                    &(oct_to_c_form){.kernel = rounding->sum ? rounding->c_add : "add",
+                                     .function = r.function,
+                                     .constants = r.constants},
+                    parameters);
 }
 
 /* Writes the call of a product of two. */
@@ -332,7 +335,7 @@ static void write_mul(oct_to_c *w, oct_to_c_call *c)
                                .multiplier_a = rounding->c_multiplier ? fixed.multiplier : 0,
                                .shift = fixed.shift,
                                .factor = p.step->mul.factor});
-    write_pair(w, &p, &form, "");
+    write_pair_call(w, &p, &form, "");
 }
 
 oct_to_c_write *const oct_to_c_product_steps[OCT_STEP_KINDS] = {

@@ -59,31 +59,31 @@ static size_t place_fields(int n, const oct_flat_field *fields, size_t *offset)
 void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields)
 {
     size_t offset[OCT_FLAT_FIELDS] = {0};
-    int slots = 0;
+    int entries = 0;
     OCT_ASSERT(n <= OCT_FLAT_FIELDS);
     if (w->size == 0) { /* the file begins with the reference to its root, and its identifier */
         const size_t identifier = add_zeros(w, REFERENCE + 4) + REFERENCE;
         if (w->status == OCT_OK) memcpy(w->bytes + identifier, w->identifier, 4);
     }
     for (int i = 0; i < n; i++)
-        slots = fields[i].number >= slots ? fields[i].number + 1 : slots;
+        entries = fields[i].number >= entries ? fields[i].number + 1 : entries;
     const size_t size = place_fields(n, fields, offset);
     align(w, 2, 0);
-    const size_t list = add_zeros(w, 4 + 2 * (size_t)slots);
+    const size_t vtable = add_zeros(w, 4 + 2 * (size_t)entries);
     align(w, TABLE_ALIGN, 0);
     const size_t at = add_zeros(w, size);
-    put_number(w, list, 4 + 2 * (uint64_t)slots, 2);
-    put_number(w, list + 2, size, 2);
-    put_number(w, at, at - list, REFERENCE);
+    put_number(w, vtable, 4 + 2 * (uint64_t)entries, 2);
+    put_number(w, vtable + 2, size, 2);
+    put_number(w, at, at - vtable, REFERENCE);
     for (int i = 0; i < n; i++) {
         fields[i].place = at + offset[i];
-        put_number(w, list + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
+        put_number(w, vtable + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
         put_number(w, fields[i].place, (uint64_t)fields[i].value, fields[i].width);
     }
     set_reference(w, place, at);
 }
 
-/* Begins a vector: its length, after which its numbers are aligned. */
+/* Writes the length of a vector, after which its numbers are aligned to `to` bytes, and points the reference to it. */
 static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
 {
     align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);

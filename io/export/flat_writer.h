@@ -27,7 +27,8 @@ typedef struct oct_flat_field {
     size_t place;  /* is set for a reference: where it lies */
 } oct_flat_field;
 
-/* Writes a table of at most OCT_FLAT_FIELDS fields and lets the reference at `place` point to it. The root comes first. */
+/* Writes a table of at most OCT_FLAT_FIELDS fields after its vtable (the offsets of its fields), and lets the reference
+ * at `place` point to it. The root comes first. */
 void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields);
 /* Write vectors of n numbers of `width` bytes, aligned to `align` bytes (a power of two, of at least their width), and
  * of n references; number i lies at the result + 4 * i. */

@@ -74,7 +74,7 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
     return OCT_OK;
 }
 
-/* Adds a module that has parameters or buffers. */
+/* Adds a module that has parameters or buffers to the network's owners. */
 static oct_status add_owner(void *user, oct_module *module)
 {
     oct_float_network *network = user;
@@ -145,6 +145,7 @@ typedef struct search {
     bool *found; /* by owner */
 } search;
 
+/* Marks a module of the prepared model that was an owner before. */
 static oct_status mark_owner(void *user, oct_module *module)
 {
     const search *s = user;

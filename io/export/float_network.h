@@ -40,7 +40,7 @@ const oct_layer_array *oct_layer_array_find(const oct_float_layer *layer,
 
 /* Does such a layer only pass its input on? */
 bool oct_layer_passes(const char *type);
-/* Gives a view of x in another shape the plane that it then has. */
+/* Describes x in another shape; a row (N, C) notes as its plane the image that it was flattened from. */
 oct_layer_tensor oct_layer_view(const oct_layer_tensor *x, oct_shape shape);
 
 /* An array with the dimensions and the order that PyTorch has. */
@@ -49,7 +49,7 @@ typedef struct oct_torch_array {
     int64_t dim[OCT_MAX_DIMS];
     float *data; /* owned */
 } oct_torch_array;
-/* Makes it of an array of a layer. input: of the layer. */
+/* Copies an array of a layer into PyTorch's layout. input: of the layer; its plane orders columns of a linear one. */
 oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *layer,
                                 const oct_layer_array *array,
                                 const oct_layer_tensor *input) OCT_NODISCARD;
@@ -71,11 +71,10 @@ typedef struct oct_float_network {
     int64_t folded;            /* batch norms that are gone */
 } oct_float_network;
 
-/* Looks at a float model before prepare. example: shapes. */
+/* Traces a float model before prepare, and lists the owners of its parameters. example: the shapes of its inputs. */
 oct_status oct_float_network_open(oct_float_network *network, oct_module *root,
                                   const oct_example *example) OCT_NODISCARD;
-/* Finds its modules again in what has become of the model, which must outlive the network. OCT_PREPARE where
- * parameters are gone. */
+/* Finds the owners in the prepared model, which must outlive the network. OCT_PREPARE where parameters are gone. */
 oct_status oct_float_network_find(oct_float_network *network, oct_module *root) OCT_NODISCARD;
 void oct_float_network_close(oct_float_network *network);
 

@@ -27,8 +27,8 @@ typedef struct oct_export {
     const char *version;      /* of Octet */
 } oct_export;
 
-/* Gives what the input or the output is called. */
 enum { OCT_PORT_BYTES = 2 * 256 };
+/* Gives what the model's input or output is called; port_names has a line for each. */
 const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES]);
 
 /* What was written, and what is to be said about it. */
@@ -39,7 +39,7 @@ typedef struct oct_exported {
     size_t beside_size;
     oct_text operators; /* of a file for TFLM, with spaces between them: what a program registers */
     int64_t arena;      /* bytes of the tensors between them */
-    oct_text notices;   /* a line for each loss, and for what a reader should know */
+    oct_text notices;   /* a line for each deviation, and for what a reader should know */
 } oct_exported;
 void oct_exported_free(oct_exported *exported);
 
@@ -76,6 +76,6 @@ typedef struct oct_npz_array {
     const void *data;
 } oct_npz_array;
 
-/* *bytes is oct_alloc'ed. OCT_PREPARE for more than the 4 GiB that such an archive holds. */
+/* Makes the archive; *bytes is oct_alloc'ed. OCT_PREPARE for more than the 4 GiB that such an archive holds. */
 oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes,
                         size_t *size) OCT_NODISCARD;

@@ -64,7 +64,7 @@ static void write_npy_header(member *m)
     text[HEADER - 1] = '\n';
 }
 
-/* Writes what local headers and the directory both have: version, method and date to lengths of names. */
+/* Writes the fields that local headers and the directory share: version, date, CRC, sizes and length of the name. */
 static void write_shared_fields(uint8_t *to, const member *m)
 {
     put_u16(to, VERSION);
@@ -100,7 +100,7 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
         member *m = &members[i];
         const size_t name = strlen(m->name);
         m->offset = (uint32_t)(to - begin);
-        put_u32(to, 0x04034b50);
+        put_u32(to, 0x04034b50); /* signature of a local header */
         write_shared_fields(to + 4, m);
         memcpy(to + LOCAL, m->name, name);
         to += LOCAL + name;
@@ -112,14 +112,14 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
     for (int i = 0; i < count; i++) {
         const member *m = &members[i];
         const size_t name = strlen(m->name);
-        put_u32(to, 0x02014b50);
+        put_u32(to, 0x02014b50); /* of an entry of the directory */
         put_u16(to + 4, VERSION);
         write_shared_fields(to + 6, m);
         put_u32(to + 42, m->offset);
         memcpy(to + CENTRAL, m->name, name);
         to += CENTRAL + name;
     }
-    put_u32(to, 0x06054b50);
+    put_u32(to, 0x06054b50); /* of the end of the directory */
     put_u16(to + 8, (uint32_t)count);
     put_u16(to + 10, (uint32_t)count);
     put_u32(to + 12, (uint32_t)(to - directory));

@@ -74,6 +74,7 @@ static oct_to_onnx_ref declare_model_input(oct_to_onnx_writer *w, const oct_expo
     return oct_to_onnx_view(w, x, shape);
 }
 
+/* Declares the model's output under its name, which an Identity gives it without renaming what makes it. */
 static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, oct_to_onnx_ref y,
                                  oct_dtype dtype)
 {
@@ -93,6 +94,7 @@ static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, o
  * A form is taken where it computes the step's own arithmetic, code for code, in ONNX Runtime's kernels; what is
  * only close to it is said in a notice. */
 
+/* Writes the operators of a step; its output gets the step's name where a node made it. */
 static void write_step(oct_to_onnx_program *p, int64_t number)
 {
     const oct_step *step = &p->program->steps[number];
@@ -128,7 +130,7 @@ static oct_dtype file_dtype(const oct_value *value)
     return value->dtype == OCT_S32 ? OCT_S64 : value->dtype; /* ONNX counts classes in s64 */
 }
 
-/* Each tensor of codes that a node has made under its step's name is an output. */
+/* Declares as outputs the tensors that nodes made under steps' names, but none in a flattened order of the file. */
 static void declare_values(oct_to_onnx_program *p)
 {
     for (int64_t i = 0; i < p->program->num_steps; i++) {
@@ -143,7 +145,7 @@ static void declare_values(oct_to_onnx_program *p)
 
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
-/* One call of a float network: of an owner of arrays, or of what has none. */
+/* Writes the operators of call i of a float network, and checks the shape of its output. */
 static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, size_t i,
                        oct_to_onnx_ref *values)
 {
@@ -164,6 +166,7 @@ static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, 
                          layer.name);
 }
 
+/* Writes the calls of a float network that its output depends on, between its inputs and output. */
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
     const oct_float_network *network = job->network;
@@ -223,7 +226,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     if (job->all_values) declare_values(&p);
     OCT_TRY_OUT(oct_to_onnx_status(p.w));
     OCT_TRY_OUT(
-        oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, &out->notices));
+        oct_export_report_diffs(OCT_TO_ONNX_DIFFS, p.diffs, oct_to_onnx_diff_words, &out->notices));
     status = oct_to_onnx_writer_end(p.w, job->version, &out->bytes, &out->size);
 out:
     oct_free(&p.values);

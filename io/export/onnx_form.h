@@ -18,7 +18,7 @@
  * constants "<layer>/<name>_<number>"; names without a slash are the caller's. */
 typedef struct oct_to_onnx_writer oct_to_onnx_writer;
 
-/* opset: of the operators. */
+/* Makes a writer of a model with the operators of version `opset`. */
 oct_status oct_to_onnx_writer_create(oct_to_onnx_writer **w, int64_t opset) OCT_NODISCARD;
 void oct_to_onnx_writer_destroy(oct_to_onnx_writer **w);
 /* Gives the model's bytes; *bytes is oct_alloc'ed. version: of Octet, which the file names. */
@@ -58,15 +58,15 @@ void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s);
                          (int64_t[]){__VA_ARGS__})
 void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value);
 void oct_to_onnx_text_set(oct_to_onnx_writer *w, const char *name, const char *value);
-/* Gives its output another name, which is returned; NULL: its output is not `output`. */
+/* Renames the output of the node that was added last, and returns the new name; NULL: that is not `output`. */
 const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *output, const char *name);
 
 /* Gives zeroed memory that lives as long as the writer; NULL after a failure. */
-void *oct_to_onnx_take(oct_to_onnx_writer *w, size_t bytes);
+void *oct_to_onnx_alloc(oct_to_onnx_writer *w, size_t bytes);
 /* Adds a constant, whose data are copied. name: NULL for one of the writer's own. */
 const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
                                  const int64_t *dims, const void *data);
-/* The same of data that live as long as the writer. */
+/* Adds a constant without copying its data, which live as long as the writer. */
 const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
                                       int ndim, const int64_t *dims, const void *data);
 const char *oct_to_onnx_scalar(oct_to_onnx_writer *w, float value);
@@ -94,12 +94,13 @@ typedef struct oct_to_onnx_ref {
 
 /* The shape that a tensor has in the file. */
 oct_shape oct_to_onnx_shape(const oct_shape *shape);
-/* Gives x with its numbers in Octet's order where they are flattened in the other one. */
+/* Reorders the numbers of a tensor that was flattened from (N, C, H, W) to those of (N, H, W, C); others stay. */
 oct_to_onnx_ref oct_to_onnx_ordered(oct_to_onnx_writer *w, oct_to_onnx_ref x);
-/* Gives x in another shape. */
+/* Reshapes x. Where channels come first in the file numbers are reordered, but a flattened image notes its plane. */
 oct_to_onnx_ref oct_to_onnx_view(oct_to_onnx_writer *w, oct_to_onnx_ref x, oct_shape shape);
-/* Give a tensor channels last, in Octet's own shape, and back. */
+/* Transposes (N, C, H, W) of the file to Octet's (N, H, W, C); tensors of other dimensions stay. */
 const char *oct_to_onnx_channels_last(oct_to_onnx_writer *w, oct_to_onnx_ref x);
+/* Transposes `name`, of this shape with channels last, to (N, C, H, W) of the file; other dimensions stay. */
 oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *name,
                                            oct_shape shape);
 /* The axis in the file of dimension `dim` of a tensor with `ndim` dimensions. */
@@ -107,17 +108,16 @@ int64_t oct_to_onnx_axis(int ndim, int dim);
 /* Adds a reshape whose batch stays: dims of the others. */
 const char *oct_to_onnx_reshape(oct_to_onnx_writer *w, const char *x, int n, const int64_t *dims);
 
-/* Reads numbers in another order. */
+/* Reorders the numbers of x by the loops of the map: oct_move_source says which number each one of the output is. */
 oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map);
 
-/* Puts values around x; constant: of x's type. */
+/* Pads x; constant: what is put around it in that mode, of x's type. */
 oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_pad_shape *pad,
                                 const char *constant);
 
-/* An operator of two tensors. One may be of fewer numbers, which stand beside all of the other's: (N, C) beside
- * (N, H, W, C). */
-oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
-                                 const oct_to_onnx_ref *both);
+/* Adds an operator of two tensors; either may be broadcast to the other: (N, C) to (N, H, W, C). */
+oct_to_onnx_ref oct_to_onnx_binary(oct_to_onnx_writer *w, const char *type,
+                                   const oct_to_onnx_ref *both);
 
 /* A layer with its inputs. */
 typedef struct oct_to_onnx_layer_call {
@@ -155,7 +155,7 @@ typedef struct oct_to_onnx_qparams {
 } oct_to_onnx_qparams;
 
 /* What can make a code differ from the step's. */
-#define OCT_TO_ONNX_LOSS_LIST(X)                                                                   \
+#define OCT_TO_ONNX_DIFF_LIST(X)                                                                   \
     X(QUOTIENT, "rounds x / scale where Octet rounded x * (1 / scale): a code may differ by one "  \
                 "(quant.target: onnxruntime trains the first)")                                    \
     X(SHIFT, "rounds half to even where this model's target shifts and rounds otherwise: a code "  \
@@ -181,13 +181,13 @@ typedef struct oct_to_onnx_qparams {
                   "floats: a code may differ by one")                                              \
     X(FALLBACK, "stays float: its outputs, and so codes after it, may differ in the last bits")
 
-typedef enum oct_to_onnx_loss_kind {
-#define X(id, words) OCT_TO_ONNX_LOSS_##id,
-    OCT_TO_ONNX_LOSS_LIST(X)
+typedef enum oct_to_onnx_diff_kind {
+#define X(id, words) OCT_TO_ONNX_DIFF_##id,
+    OCT_TO_ONNX_DIFF_LIST(X)
 #undef X
-        OCT_TO_ONNX_LOSSES
-} oct_to_onnx_loss_kind;
-extern const char *const oct_to_onnx_loss_words[];
+        OCT_TO_ONNX_DIFFS
+} oct_to_onnx_diff_kind;
+extern const char *const oct_to_onnx_diff_words[];
 
 /* An int8 model that is being written. */
 typedef struct oct_to_onnx_program {
@@ -197,7 +197,7 @@ typedef struct oct_to_onnx_program {
     oct_to_onnx_ref *values;     /* by value: codes, floats or class numbers */
     oct_to_onnx_qparams *params; /* by value, where they have been needed */
     bool *fresh;                 /* by value: a node made it, which has its step's name */
-    oct_export_loss losses[OCT_TO_ONNX_LOSSES];
+    oct_export_diff diffs[OCT_TO_ONNX_DIFFS];
 } oct_to_onnx_program;
 
 /* Writes a step; the tables are by kind, NULL where ONNX has no form for it. */
@@ -215,15 +215,19 @@ static inline oct_shape oct_to_onnx_value_shape(const oct_value *v)
 
 /* A step's first input as an image, (N, H, W, C). */
 oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step);
-void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step);
+void oct_to_onnx_note_diff(oct_to_onnx_program *p, oct_to_onnx_diff_kind kind,
+                           const oct_step *step);
 /* Gives the real values of a value's codes; x: the value, in whatever shape. */
 const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x);
-/* Gives a value's codes as types that every operator takes, and codes of these again; and one such code. */
+/* Casts codes of 16 bits to floats, which hold them exactly and which every operator takes; other codes stay. */
 const char *oct_to_onnx_widen(oct_to_onnx_program *p, int32_t value, const char *x);
+/* Casts floats that hold codes of 16 bits to such codes; other codes stay. */
 const char *oct_to_onnx_narrow(oct_to_onnx_program *p, int32_t value, const char *x);
+/* One code of a value as a constant: u8, or a float for codes of 16 bits. */
 const char *oct_to_onnx_code(oct_to_onnx_program *p, int32_t value, int32_t code);
 /* Makes codes of a value of real numbers, cut to logical bounds where these are narrower than its type. */
 oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
                                      int32_t lo, int32_t hi);
-oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
-                                int32_t lo, int32_t hi);
+/* Clips codes to bounds (counted from the zero point) where these are narrower than the type of the value. */
+oct_to_onnx_ref oct_to_onnx_clip(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
+                                 int32_t lo, int32_t hi);

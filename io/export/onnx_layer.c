@@ -53,7 +53,8 @@ static void set_conv_attributes(oct_to_onnx_writer *w, const oct_conv_shape *s)
 }
 
 /* A tensor of the layer's batch with another plane. */
-static oct_to_onnx_ref plane(const char *name, const oct_shape *in, int64_t h, int64_t w, int64_t c)
+static oct_to_onnx_ref plane_tensor(const char *name, const oct_shape *in, int64_t h, int64_t w,
+                                    int64_t c)
 {
     return (oct_to_onnx_ref){name, {.shape = OCT_SHAPE(in->dim[0], h, w, c)}};
 }
@@ -79,7 +80,7 @@ static oct_to_onnx_ref write_conv2d(oct_to_onnx_writer *w, const oct_to_onnx_lay
     const oct_conv_shape s = shape_over(c, a->geometry, a->out_channels);
     const char *y = add_weighted(w, c, "Conv");
     set_conv_attributes(w, &s);
-    return plane(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
+    return plane_tensor(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
 }
 
 static oct_to_onnx_ref write_conv_transpose2d(oct_to_onnx_writer *w,
@@ -92,15 +93,15 @@ static oct_to_onnx_ref write_conv_transpose2d(oct_to_onnx_writer *w,
     const char *y = add_weighted(w, c, "ConvTranspose");
     set_conv_attributes(w, &s);
     OCT_TO_ONNX_INTS(w, "output_padding", g.output_padding_h, g.output_padding_w);
-    return plane(y, in,
-                 (in->dim[1] - 1) * g.stride_h - g.pad_top - g.pad_bottom +
-                     oct_conv_extent(g.kernel_h, g.dilation_h) + g.output_padding_h,
-                 (in->dim[2] - 1) * g.stride_w - g.pad_left - g.pad_right +
-                     oct_conv_extent(g.kernel_w, g.dilation_w) + g.output_padding_w,
-                 s.out_c);
+    return plane_tensor(y, in,
+                        (in->dim[1] - 1) * g.stride_h - g.pad_top - g.pad_bottom +
+                            oct_conv_extent(g.kernel_h, g.dilation_h) + g.output_padding_h,
+                        (in->dim[2] - 1) * g.stride_w - g.pad_left - g.pad_right +
+                            oct_conv_extent(g.kernel_w, g.dilation_w) + g.output_padding_w,
+                        s.out_c);
 }
 
-/* A row of numbers: one product. Otherwise a product for each position, over channels as they lie last. */
+/* Rows (N, C) are multiplied by a Gemm; other tensors by a MatMul, which takes channels last. */
 static oct_to_onnx_ref write_linear(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     oct_shape out = c->input[0].tensor.shape;
@@ -138,7 +139,7 @@ static oct_to_onnx_ref write_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer
     const char *y = OCT_TO_ONNX(w, c->op, c->input[0].name);
     oct_to_onnx_windows_set(w, &s);
     oct_to_onnx_int_set(w, "ceil_mode", g->ceil);
-    return plane(y, in, s.out_h, s.out_w, s.out_c);
+    return plane_tensor(y, in, s.out_h, s.out_w, s.out_c);
 }
 
 static oct_to_onnx_ref write_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -157,7 +158,7 @@ static oct_to_onnx_ref write_global_avg_pool(oct_to_onnx_writer *w, const oct_to
                              {.shape = OCT_SHAPE(in->dim[0], in->dim[3])}};
 }
 
-/* Operator sets below 17 have no LayerNormalization. */
+/* (x - mean) / sqrt(variance + eps) * weight + bias: operator sets below 17 have no LayerNormalization. */
 static oct_to_onnx_ref write_layer_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
@@ -173,7 +174,7 @@ static oct_to_onnx_ref write_layer_norm(oct_to_onnx_writer *w, const oct_to_onnx
                              x.tensor};
 }
 
-/* Groups are instances of (N, G, rest) whose factor and shift are those of channels. */
+/* InstanceNormalization of (N, G, rest) with factors of exp(0) = 1 normalises groups; channels' factors come after. */
 static oct_to_onnx_ref write_group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     enum { MOST = 65536 };
@@ -185,7 +186,7 @@ static oct_to_onnx_ref write_group_norm(oct_to_onnx_writer *w, const oct_to_onnx
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: it has more than %d groups", c->layer->name, MOST);
         return (oct_to_onnx_ref){.name = NULL};
     }
-    const float *zeros = oct_to_onnx_take(w, (size_t)groups * sizeof *zeros);
+    const float *zeros = oct_to_onnx_alloc(w, (size_t)groups * sizeof *zeros);
     const char *zero = oct_to_onnx_constant(w, NULL, OCT_F32, 1, &groups, zeros);
     const char *one = OCT_TO_ONNX(w, "Exp", zero);
     const char *rows = oct_to_onnx_reshape(w, x.name, 2, (int64_t[]){groups, -1});
@@ -315,12 +316,12 @@ static float resize_scale(int64_t in, int64_t out)
     return scale;
 }
 
-/* Reads the nearest of `in` places on an axis, for each of `out`. */
+/* Gathers for each of `out` positions on an axis the nearest of its `in`. */
 static const char *gather_nearest(oct_to_onnx_writer *w, const char *x, oct_interpolation mode,
                                   int64_t axis, int64_t in, int64_t out)
 {
     if (in == out) return x;
-    int32_t *places = oct_to_onnx_take(w, (size_t)out * sizeof *places);
+    int32_t *places = oct_to_onnx_alloc(w, (size_t)out * sizeof *places);
     for (int64_t i = 0; places && i < out; i++)
         places[i] = (int32_t)oct_resize_place_of(mode, i, in, out).low;
     const char *y =
@@ -329,8 +330,7 @@ static const char *gather_nearest(oct_to_onnx_writer *w, const char *x, oct_inte
     return y;
 }
 
-/* Nearest pixels of whole multiples are what all versions of all runtimes agree on; others are read by their
- * places. */
+/* Resize interpolates and repeats pixels by whole factors, on which all runtimes agree; other pixels are gathered. */
 static oct_to_onnx_ref write_interpolate(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     static const char *const transformations[OCT_INTERPOLATIONS] = {"asymmetric", "half_pixel",

@@ -104,8 +104,8 @@ static oct_to_onnx_ref write_power(oct_to_onnx_writer *w, const oct_to_onnx_laye
     return with_number(w, c, ((const oct_elementwise_args *)c->args)->alpha);
 }
 
-oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
-                                 const oct_to_onnx_ref *both)
+oct_to_onnx_ref oct_to_onnx_binary(oct_to_onnx_writer *w, const char *type,
+                                   const oct_to_onnx_ref *both)
 {
     oct_to_onnx_ref x[2] = {both[0], both[1]};
     if (!oct_shape_equal(&x[0].tensor.plane, &x[1].tensor.plane) ||
@@ -123,7 +123,7 @@ oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
 
 static oct_to_onnx_ref write_pair(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return oct_to_onnx_pair(w, c->op, c->input);
+    return oct_to_onnx_binary(w, c->op, c->input);
 }
 
 static oct_to_onnx_ref write_with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)

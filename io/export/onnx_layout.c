@@ -100,7 +100,7 @@ static int64_t file_index(const oct_shape *s, int64_t i)
     return i % s->dim[3] * s->dim[1] * s->dim[2] + i / s->dim[3];
 }
 
-/* dims and perm are those of a sample. */
+/* Reshapes each sample to n dims, and transposes these by perm. */
 static const char *transpose_sample(oct_to_onnx_writer *w, const char *x, int n,
                                     const int64_t *dims, const int64_t *perm)
 {
@@ -127,8 +127,8 @@ static const char *flatten_sample(oct_to_onnx_writer *w, const char *x, int64_t 
     return oct_to_onnx_reshape(w, x, 1, &n);
 }
 
-/* Reads n numbers one after another: channels of a plane of the same size (*shaped: the result is one already), or a stretch
- * of the flat sample. */
+/* Reads the n numbers from `first` on: whole channels of an image (*shaped: the result has the output's shape already),
+ * or a slice of the flat sample. */
 static const char *slice_numbers(oct_to_onnx_writer *w, const oct_to_onnx_ref *x,
                                  const oct_shape *out, int64_t first, int64_t n, bool *shaped)
 {
@@ -178,7 +178,7 @@ oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const
     oct_move_map m = *map;
     m.out.dim[0] = 1;
     const int64_t n = oct_shape_numel(&m.out);
-    int32_t *index = oct_to_onnx_take(w, (size_t)n * sizeof *index);
+    int32_t *index = oct_to_onnx_alloc(w, (size_t)n * sizeof *index);
     if (!index) return none;
     for (int64_t i = 0; i < n; i++)
         index[i] =

@@ -3,7 +3,7 @@
 
 #include "quant/program/step.h"
 
-/* Looks up one table for each code. */
+/* Replaces each code by its entry in a table that all channels share. */
 static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                               const void *table, int64_t size)
 {
@@ -14,7 +14,7 @@ static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dty
     return x;
 }
 
-/* Looks up tables of all channels, one after another: adds to each code where its channel's begins. */
+/* Replaces each code by its entry in its channel's table: adds where that begins among the tables of all channels. */
 static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                                        const void *table, int64_t size)
 {
@@ -22,7 +22,7 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
     x = oct_to_onnx_ordered(w, x);
     const oct_shape *s = &x.tensor.shape;
     const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1};
-    int32_t *first = oct_to_onnx_take(w, (size_t)channels * sizeof *first);
+    int32_t *first = oct_to_onnx_alloc(w, (size_t)channels * sizeof *first);
     for (int64_t c = 0; first && c < channels; c++)
         first[c] = (int32_t)(c * (size / channels));
     const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
@@ -41,7 +41,7 @@ static oct_to_onnx_ref write_lut(oct_to_onnx_program *p, const oct_step *step)
     const int64_t size = step->lut.size;
     const void *table = step->lut.table;
     if (dtype == OCT_U8) {
-        uint8_t *bytes = oct_to_onnx_take(p->w, (size_t)size);
+        uint8_t *bytes = oct_to_onnx_alloc(p->w, (size_t)size);
         for (int64_t i = 0; bytes && i < size; i++)
             bytes[i] = (uint8_t)step->lut.table[i];
         table = bytes;
@@ -54,7 +54,7 @@ static oct_to_onnx_ref write_lut(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref write_affine(oct_to_onnx_program *p, const oct_step *step)
 {
     const int64_t size = step->conv.shape.in_c * OCT_EXPORT_CODES;
-    uint8_t *table = oct_to_onnx_take(p->w, (size_t)size);
+    uint8_t *table = oct_to_onnx_alloc(p->w, (size_t)size);
     if (oct_step_input(p->program, step, 0)->dtype != OCT_U8 ||
         oct_step_output(p->program, step)->dtype != OCT_U8)
         oct_to_onnx_fail(p->w, OCT_PREPARE,
@@ -90,8 +90,8 @@ static oct_to_onnx_ref write_max_pool(oct_to_onnx_program *p, const oct_step *st
 
 static oct_to_onnx_ref write_relu(oct_to_onnx_program *p, const oct_step *step)
 {
-    return oct_to_onnx_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
-                           step->relu.hi);
+    return oct_to_onnx_clip(p, step->output, p->values[step->input[0]], step->relu.lo,
+                            step->relu.hi);
 }
 
 static oct_to_onnx_ref write_reshape(oct_to_onnx_program *p, const oct_step *step)
@@ -168,7 +168,7 @@ static oct_to_onnx_ref write_interpolate(oct_to_onnx_program *p, const oct_step 
         y.name = oct_to_onnx_narrow(p, step->output, y.name);
         return y;
     }
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_BILINEAR, step);
+    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_BILINEAR, step);
     return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
                                 q->qmax - q->zero_point);
 }

@@ -11,15 +11,15 @@
 
 enum { WEIGHT_ZERO = 128 };
 
-const char *const oct_to_onnx_loss_words[] = {
+const char *const oct_to_onnx_diff_words[] = {
 #define X(id, words) words,
-    OCT_TO_ONNX_LOSS_LIST(X)
+    OCT_TO_ONNX_DIFF_LIST(X)
 #undef X
 };
 
-void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step)
+void oct_to_onnx_note_diff(oct_to_onnx_program *p, oct_to_onnx_diff_kind kind, const oct_step *step)
 {
-    oct_export_lose(&p->losses[kind], step);
+    oct_export_note_diff(&p->diffs[kind], step);
 }
 
 oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step)
@@ -49,7 +49,6 @@ const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const 
     return OCT_TO_ONNX(p->w, "DequantizeLinear", x, q->scale, q->zero_point);
 }
 
-/* Codes as a runtime's operators take them: those of 16 bits are floats, which hold them exactly. */
 const char *oct_to_onnx_widen(oct_to_onnx_program *p, int32_t value, const char *x)
 {
     if (p->program->values[value].dtype != OCT_U16) return x;
@@ -74,8 +73,8 @@ const char *oct_to_onnx_code(oct_to_onnx_program *p, int32_t value, int32_t code
                : oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte);
 }
 
-oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
-                                int32_t lo, int32_t hi)
+oct_to_onnx_ref oct_to_onnx_clip(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
+                                 int32_t lo, int32_t hi)
 {
     const oct_value *v = &p->program->values[value];
     const int32_t zero = v->q.zero_point, most = v->dtype == OCT_U8 ? UINT8_MAX : UINT16_MAX;
@@ -92,7 +91,7 @@ oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_
 {
     const oct_to_onnx_qparams *q = find_qparams(p, value);
     x.name = OCT_TO_ONNX(p->w, "QuantizeLinear", x.name, q->scale, q->zero_point);
-    return oct_to_onnx_cut(p, value, x, lo, hi);
+    return oct_to_onnx_clip(p, value, x, lo, hi);
 }
 
 /* Makes codes of a value, cut to its own codes alone. */
@@ -131,11 +130,11 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
     const int zero = weight_zero(p);
     const oct_dtype dtype = weight_type(p);
     oct_to_onnx_writer *w = p->w;
-    uint8_t *codes = oct_to_onnx_take(w, (size_t)(n * depth)),
-            *zeros = oct_to_onnx_take(w, (size_t)n);
-    int32_t *bias = oct_to_onnx_take(w, (size_t)n * sizeof *bias);
-    int32_t *bias_zeros = oct_to_onnx_take(w, (size_t)n * sizeof *bias_zeros);
-    float *bias_scale = oct_to_onnx_take(w, (size_t)n * sizeof *bias_scale);
+    uint8_t *codes = oct_to_onnx_alloc(w, (size_t)(n * depth)),
+            *zeros = oct_to_onnx_alloc(w, (size_t)n);
+    int32_t *bias = oct_to_onnx_alloc(w, (size_t)n * sizeof *bias);
+    int32_t *bias_zeros = oct_to_onnx_alloc(w, (size_t)n * sizeof *bias_zeros);
+    float *bias_scale = oct_to_onnx_alloc(w, (size_t)n * sizeof *bias_scale);
     made[0] = made[1] = NULL;
     if (oct_to_onnx_status(w) != OCT_OK) return;
     if (!oct_export_biases(step, oct_step_input(p->program, step, 0)->q, bias, bias_scale)) {
@@ -154,8 +153,8 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
                               oct_to_onnx_kept_constant(w, NULL, OCT_S32, 1, &n, bias_zeros));
 }
 
-/* Rows of numbers times weights: x (N, I), or any number of rows. */
-static const char *gemm(oct_to_onnx_program *p, const oct_step *step, const oct_to_onnx_ref *x)
+/* Adds the sums of a layer over rows x (N, I), as a Gemm. */
+static const char *add_gemm(oct_to_onnx_program *p, const oct_step *step, const oct_to_onnx_ref *x)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const char *weights[2];
@@ -166,8 +165,8 @@ static const char *gemm(oct_to_onnx_program *p, const oct_step *step, const oct_
     return y;
 }
 
-/* Puts rows and columns of zero points between those of the codes of a transposed convolution. */
-static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+/* Puts input_step - 1 rows and columns of zero points after each one of a transposed convolution's codes. */
+static oct_to_onnx_ref dilate_input(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     oct_to_onnx_writer *w = p->w;
     const oct_shape s = x.tensor.shape;
@@ -189,12 +188,12 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
 }
 
 /* Writes the sums of a layer over planes, as a Conv. */
-static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+static oct_to_onnx_ref add_conv(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const oct_shape none = {.ndim = 0};
     const char *weights[2];
-    x = dilate(p, step, x);
+    x = dilate_input(p, step, x);
     write_weights(p, step, 4, (int64_t[]){s->out_c, s->in_c / s->groups, s->kernel_h, s->kernel_w},
                   &none, weights);
     const char *y = OCT_TO_ONNX(p->w, "Conv", oct_to_onnx_dequantize(p, step->input[0], x.name),
@@ -205,24 +204,25 @@ static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oc
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
-/* Notes what a step of another arithmetic than the runtimes' loses. */
-static void note_arithmetic_losses(oct_to_onnx_program *p, const oct_step *step)
+/* Notes where the arithmetic of a step is not that of runtimes, so that codes may differ. */
+static void note_arithmetic_diffs(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_program *program = p->program;
-    if (oct_export_halves_differ(program, step)) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SHIFT, step);
+    if (oct_export_halves_differ(program, step))
+        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SHIFT, step);
     const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
     if (rounding->constants_of && !rounding->shifts)
-        oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_MULTIPLIER, step);
+        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_MULTIPLIER, step);
     for (int i = 0; i < step->num_inputs; i++)
         if (program->values[step->input[i]].dtype == OCT_U16) {
-            oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
+            oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_WIDE, step);
             return;
         }
     if (program->values[step->output].dtype == OCT_U16)
-        oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
+        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_WIDE, step);
 }
 
-/* Adds the second addend of a layer. */
+/* Adds the second input of a layer that is fused with a sum, in floats. */
 static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     if (step->num_inputs == 1) return x;
@@ -230,7 +230,7 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
         oct_to_onnx_view(p->w, p->values[step->input[1]], x.tensor.shape);
     x.name =
         OCT_TO_ONNX(p->w, "Add", x.name, oct_to_onnx_dequantize(p, step->input[1], addend.name));
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_ADDEND, step);
+    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_ADDEND, step);
     return x;
 }
 
@@ -241,14 +241,14 @@ static oct_to_onnx_ref compute_sums(oct_to_onnx_program *p, const oct_step *step
     const oct_conv_shape *s = &step->conv.shape;
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_value *in = &p->program->values[step->input[0]];
-    note_arithmetic_losses(p, step);
+    note_arithmetic_diffs(p, step);
     const bool flat = s->in_h == 1 && s->in_w == 1 && s->in_c != in->c;
     if (flat) x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c));
     if (x.tensor.shape.ndim != 2)
-        return convolve(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, in->h, in->w, in->c)));
+        return add_conv(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, in->h, in->w, in->c)));
     if (s->groups > 1)
-        return convolve(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, 1, 1, s->in_c)));
-    return (oct_to_onnx_ref){gemm(p, step, &x), {.shape = OCT_SHAPE(1, s->out_c)}};
+        return add_conv(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, 1, 1, s->in_c)));
+    return (oct_to_onnx_ref){add_gemm(p, step, &x), {.shape = OCT_SHAPE(1, s->out_c)}};
 }
 
 static oct_to_onnx_ref write_conv(oct_to_onnx_program *p, const oct_step *step)
@@ -259,6 +259,7 @@ static oct_to_onnx_ref write_conv(oct_to_onnx_program *p, const oct_step *step)
     return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.shape.out_c)) : y;
 }
 
+/* Adds the activation of a layer with float outputs, which its upper bound states: 6 ReLU6, 0 none, others ReLU. */
 static oct_to_onnx_ref add_activation(oct_to_onnx_program *p, const oct_step *step,
                                       oct_to_onnx_ref y)
 {
@@ -278,7 +279,7 @@ static bool is_pointwise(const oct_step *step)
 }
 
 /* Runtimes have integer products with float results for matrices alone, so the pixels of a 1x1 convolution go in as
- * rows of one. */
+ * rows of one matrix. */
 static oct_to_onnx_ref write_conv_float(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -286,35 +287,35 @@ static oct_to_onnx_ref write_conv_float(oct_to_onnx_program *p, const oct_step *
     const oct_shape plane = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c);
     const bool flat = s->in_h == 1 && s->in_w == 1;
     if (flat || x.tensor.shape.ndim == 2 || !is_pointwise(step)) {
-        if (!flat) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FLOAT_CONV, step);
+        if (!flat) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_FLOAT_CONV, step);
         const oct_to_onnx_ref row = flat ? oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c)) : x;
-        p->values[step->input[0]] = row;
+        p->values[step->input[0]] = row; /* for compute_sums alone */
         const oct_to_onnx_ref y =
             add_activation(p, step, add_second(p, step, compute_sums(p, step)));
         p->values[step->input[0]] = x;
         return y;
     }
-    note_arithmetic_losses(p, step);
+    note_arithmetic_diffs(p, step);
     oct_to_onnx_ref rows = {OCT_TO_ONNX(p->w, "Reshape", oct_to_onnx_channels_last(p->w, x),
                                         OCT_TO_ONNX_LIST(p->w, -1, s->in_c)),
                             {.shape = OCT_SHAPE(1, s->in_c)}};
-    const char *y = OCT_TO_ONNX(p->w, "Reshape", gemm(p, step, &rows),
+    const char *y = OCT_TO_ONNX(p->w, "Reshape", add_gemm(p, step, &rows),
                                 OCT_TO_ONNX_LIST(p->w, -1, s->out_h, s->out_w, s->out_c));
     return add_activation(p, step, add_second(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
 }
 
-/* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) after a float
- * layer, and an image of one row after a convolution. */
-static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const char *type,
-                            int32_t lo, int32_t hi)
+/* Writes an operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) after a
+ * float layer, and an image of one row after a convolution. */
+static oct_to_onnx_ref write_binary(oct_to_onnx_program *p, const oct_step *step, const char *type,
+                                    int32_t lo, int32_t hi)
 {
     oct_to_onnx_ref x[2] = {p->values[step->input[0]], p->values[step->input[1]]};
     if (oct_shape_numel(&x[0].tensor.shape) == oct_shape_numel(&x[1].tensor.shape))
         x[1] = oct_to_onnx_view(p->w, x[1], x[0].tensor.shape);
     for (int i = 0; i < 2; i++)
         x[i].name = oct_to_onnx_dequantize(p, step->input[i], x[i].name);
-    note_arithmetic_losses(p, step);
-    return oct_to_onnx_quantize(p, step->output, oct_to_onnx_pair(p->w, type, x), lo, hi);
+    note_arithmetic_diffs(p, step);
+    return oct_to_onnx_quantize(p, step->output, oct_to_onnx_binary(p->w, type, x), lo, hi);
 }
 
 static oct_to_onnx_ref write_add(oct_to_onnx_program *p, const oct_step *step)
@@ -323,10 +324,10 @@ static oct_to_onnx_ref write_add(oct_to_onnx_program *p, const oct_step *step)
     const float scale = values[step->output].q.scale;
     for (int i = 0; i < 2; i++)
         if (values[step->input[i]].q.scale != scale) {
-            oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SCALES, step);
+            oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SCALES, step);
             break;
         }
-    return pair(p, step, step->add.mb < 0 ? "Sub" : "Add", step->add.lo, step->add.hi);
+    return write_binary(p, step, step->add.mb < 0 ? "Sub" : "Add", step->add.lo, step->add.hi);
 }
 
 static oct_to_onnx_ref write_mul(oct_to_onnx_program *p, const oct_step *step)
@@ -335,13 +336,13 @@ static oct_to_onnx_ref write_mul(oct_to_onnx_program *p, const oct_step *step)
     const oct_value *values = p->program->values;
     if (oct_qmul_overflows(values[step->input[0]].q, values[step->input[1]].q, step->mul.factor))
         oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: " OCT_QMUL_OVERFLOW, step->name);
-    if (!step->mul.offset_first) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
-    return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
+    if (!step->mul.offset_first) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_PRODUCT, step);
+    return write_binary(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
 static oct_to_onnx_ref write_quantize(oct_to_onnx_program *p, const oct_step *step)
 {
-    if (!step->quantize.quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
+    if (!step->quantize.quotient) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_QUOTIENT, step);
     return quantize_to_value(p, step->output, p->values[step->input[0]]);
 }
 
@@ -360,7 +361,7 @@ static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step,
     const uint8_t zero = (uint8_t)weight_zero(p);
     const float share = 1.0f / (float)(s->kernel_h * s->kernel_w);
     const size_t numel = (size_t)(s->in_c * s->kernel_h * s->kernel_w);
-    uint8_t *ones = oct_to_onnx_take(p->w, numel);
+    uint8_t *ones = oct_to_onnx_alloc(p->w, numel);
     if (ones) memset(ones, zero + 1, numel);
     const char *weights = OCT_TO_ONNX(
         p->w, "DequantizeLinear", oct_to_onnx_constant(p->w, NULL, weight_type(p), 4, dims, ones),
@@ -378,10 +379,11 @@ static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step
     oct_to_onnx_windows_set(p->w, &step->pool.shape);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->pool.ceil);
     oct_to_onnx_int_set(p->w, "count_include_pad", step->pool.count_include_pad);
-    oct_to_onnx_lose(p,
-                     step->pool.ceil && step->pool.count_include_pad ? OCT_TO_ONNX_LOSS_AVERAGE_CEIL
-                                                                     : OCT_TO_ONNX_LOSS_AVERAGE,
-                     step);
+    oct_to_onnx_note_diff(p,
+                          step->pool.ceil && step->pool.count_include_pad
+                              ? OCT_TO_ONNX_DIFF_AVERAGE_CEIL
+                              : OCT_TO_ONNX_DIFF_AVERAGE,
+                          step);
     return y;
 }
 
@@ -406,7 +408,7 @@ static oct_to_onnx_ref write_softmax(oct_to_onnx_program *p, const oct_step *ste
     x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
     const oct_float_layer layer = {.type = "softmax", .name = step->name};
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(p->w, &layer, 1, &x, false);
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SOFTMAX, step);
+    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SOFTMAX, step);
     return quantize_to_value(p, step->output, y);
 }
 
@@ -431,7 +433,7 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
             shape.dim[d] = size[4 - dims + d];
         input[i] = oct_to_onnx_view(p->w, p->values[step->input[i]], shape);
     }
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FALLBACK, step);
+    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_FALLBACK, step);
     return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }
 

@@ -67,7 +67,7 @@ void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *forma
     return NULL;
 }
 
-void *oct_to_onnx_take(oct_to_onnx_writer *w, size_t bytes)
+void *oct_to_onnx_alloc(oct_to_onnx_writer *w, size_t bytes)
 {
     if (w->status != OCT_OK) return NULL;
     void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
@@ -80,7 +80,7 @@ void *oct_to_onnx_take(oct_to_onnx_writer *w, size_t bytes)
 
 static void *copy_bytes(oct_to_onnx_writer *w, const void *data, size_t bytes)
 {
-    void *block = oct_to_onnx_take(w, bytes);
+    void *block = oct_to_onnx_alloc(w, bytes);
     if (block && bytes > 0) memcpy(block, data, bytes);
     return block;
 }
@@ -129,9 +129,9 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     for (int i = 0; i < n; i++)
         if (!input[i]) return NULL;
     Onnx__NodeProto *node = TAKE(w, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
-    char **inputs = oct_to_onnx_take(w, (size_t)n * sizeof *inputs),
-         **outputs = oct_to_onnx_take(w, sizeof *outputs);
-    Onnx__AttributeProto **attributes = oct_to_onnx_take(w, ATTRIBUTES * sizeof *attributes);
+    char **inputs = oct_to_onnx_alloc(w, (size_t)n * sizeof *inputs),
+         **outputs = oct_to_onnx_alloc(w, sizeof *outputs);
+    Onnx__AttributeProto **attributes = oct_to_onnx_alloc(w, ATTRIBUTES * sizeof *attributes);
     const char *name = oct_to_onnx_name(w, "%s/%s_%lld", w->layer, type, (long long)w->count++);
     if (w->status != OCT_OK) return NULL;
     for (int i = 0; i < n; i++)
@@ -310,7 +310,7 @@ void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, o
     Onnx__TypeProto__Tensor *tensor =
         TAKE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
     Onnx__TensorShapeProto *dims = TAKE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
-    Onnx__TensorShapeProto__Dimension **dim = oct_to_onnx_take(w, OCT_MAX_DIMS * sizeof *dim);
+    Onnx__TensorShapeProto__Dimension **dim = oct_to_onnx_alloc(w, OCT_MAX_DIMS * sizeof *dim);
     char *own = name ? copy_text(w, name) : NULL;
     if (!own || w->status != OCT_OK) return;
     for (int i = 0; i < shape->ndim; i++)

@@ -19,7 +19,7 @@ const char *oct_export_step_name(const oct_program *program, int64_t number,
     return name;
 }
 
-/* Sums of an affine step are over values, so its biases have nothing to take off. */
+/* Sums of an affine step are over code - zero point already, so its biases stay. */
 int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o)
 {
     const int64_t depth = oct_conv_depth(&step->conv.shape);
@@ -170,18 +170,18 @@ void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, co
     }
 }
 
-void oct_export_lose(oct_export_loss *loss, const oct_step *step)
+void oct_export_note_diff(oct_export_diff *diff, const oct_step *step)
 {
-    if (loss->count++ == 0) loss->first = step->name;
+    if (diff->count++ == 0) diff->first = step->name;
 }
 
-oct_status oct_export_losses_say(size_t n, const oct_export_loss *losses, const char *const *words,
-                                 oct_text *notices)
+oct_status oct_export_report_diffs(size_t n, const oct_export_diff *diffs, const char *const *words,
+                                   oct_text *notices)
 {
     for (size_t i = 0; i < n; i++)
-        if (losses[i].count > 0)
-            OCT_TRY(oct_text_add(notices, "%s%s: %s\n", losses[i].first,
-                                 losses[i].count > 1 ? " and others" : "", words[i]));
+        if (diffs[i].count > 0)
+            OCT_TRY(oct_text_add(notices, "%s%s: %s\n", diffs[i].first,
+                                 diffs[i].count > 1 ? " and others" : "", words[i]));
     return OCT_OK;
 }
 

@@ -1,14 +1,14 @@
-/* What formats that write integer programs share: parts of steps in other forms, and notices of what is lost. */
+/* What formats that write integer programs share: parts of steps in other forms, and notices of what deviates. */
 #pragma once
 
 #include "core/base/text.h"
 #include "quant/program/program.h"
 
-/* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" after it. */
 enum { OCT_STEP_NAME_BYTES = sizeof(((oct_step *)0)->name) + 16 };
+/* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" after it. */
 const char *oct_export_step_name(const oct_program *program, int64_t number,
                                  char name[OCT_STEP_NAME_BYTES]);
-/* The bias of output channel o without what the zero point of the input adds to its sums. */
+/* The bias of channel o for sums over code - zero point: bias[o] + zero point of the input * sum of its weights. */
 int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o);
 /* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one
  * does not fit into 32 bits. */
@@ -33,8 +33,8 @@ const oct_step *oct_export_quantizer(const oct_program *program, int32_t input);
 /* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
 void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
                          void *codes);
-/* Gives the codes that it makes of the pixels 0 to 255 of each channel, after these are normalised: table (channels,
- * OCT_EXPORT_CODES). mean, std: of each channel, or of more than OCT_REALS_MAX channels the first for all. */
+/* Gives the codes that a quantizing step makes of normalised pixels 0 to 255: table (channels, OCT_EXPORT_CODES).
+ * mean, std: of each channel, or of more than OCT_REALS_MAX channels the first for all. */
 void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,
                        const float *std, void *table);
 
@@ -47,14 +47,14 @@ static inline int64_t oct_export_channels(int64_t channels)
 oct_status oct_export_numbers(oct_text *text, const float *values, int64_t channels) OCT_NODISCARD;
 
 /* One way to differ: how many steps do, and the name of the first. */
-typedef struct oct_export_loss {
+typedef struct oct_export_diff {
     int64_t count;
     const char *first;
-} oct_export_loss;
-void oct_export_lose(oct_export_loss *loss, const oct_step *step);
-/* Adds a line for each of n losses that has occurred; words: what each means. */
-oct_status oct_export_losses_say(size_t n, const oct_export_loss *losses, const char *const *words,
-                                 oct_text *notices) OCT_NODISCARD;
+} oct_export_diff;
+void oct_export_note_diff(oct_export_diff *diff, const oct_step *step);
+/* Adds a line for each of n kinds of deviation that has occurred: the first such step, and the words for the kind. */
+oct_status oct_export_report_diffs(size_t n, const oct_export_diff *diffs, const char *const *words,
+                                   oct_text *notices) OCT_NODISCARD;
 
 /* Loops from the innermost one on: number i of the output is number `first` + the sum of i_k * stride_k. */
 enum { OCT_LOOPS = 8 };
@@ -63,9 +63,9 @@ typedef struct oct_loops {
     int64_t first, size[OCT_LOOPS], stride[OCT_LOOPS];
 } oct_loops;
 
-/* The number of its input that number i of a move's output is, both in Octet's order. */
+/* Which number of its input a move gives as number i of its output, both counted in Octet's order. */
 int64_t oct_move_source(const oct_move_map *map, int64_t i);
-/* Finds loops that give these n indices; false: there are none, or too many. */
+/* Finds nested loops with constant strides that give these n indices in order; false: there are none, or too many. */
 bool oct_loops_find(oct_loops *l, const int32_t *index, int64_t n);
 /* Whether the loops go over all n numbers once: then they transpose numbers of sizes dims[0..count-1], outermost first,
  * to those of dims[perm[0]], dims[perm[1]], ... */

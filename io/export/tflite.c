@@ -24,7 +24,7 @@ int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *for
     return OCT_TFLITE_NONE;
 }
 
-void *oct_to_tflite_take(oct_to_tflite_writer *w, const void *data, size_t bytes)
+void *oct_to_tflite_alloc(oct_to_tflite_writer *w, const void *data, size_t bytes)
 {
     if (w->status != OCT_OK) return NULL;
     void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
@@ -52,16 +52,16 @@ int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     if (ndim > 0) memcpy(t.dims, dims, (size_t)ndim * sizeof *dims);
     snprintf(name, sizeof name, "%s/%zu", w->layer, w->tensors.count);
-    t.name = oct_to_tflite_take(w, name, strlen(name) + 1);
+    t.name = oct_to_tflite_alloc(w, name, strlen(name) + 1);
     if (quant.codes) {
         t.scales = 1;
-        t.scale = oct_to_tflite_take(w, &quant.codes->scale, sizeof(float));
+        t.scale = oct_to_tflite_alloc(w, &quant.codes->scale, sizeof(float));
         t.zero_point = quant.codes->zero_point - OCT_TFLITE_SIGN;
     } else if (quant.scales) {
         t.scales = (size_t)dims[quant.axis];
-        t.scale = oct_to_tflite_take(w, quant.scales, t.scales * sizeof(float));
+        t.scale = oct_to_tflite_alloc(w, quant.scales, t.scales * sizeof(float));
     }
-    append(w, &w->tensors, oct_to_tflite_take(w, &t, sizeof t));
+    append(w, &w->tensors, oct_to_tflite_alloc(w, &t, sizeof t));
     return w->status == OCT_OK ? (int)w->tensors.count - 1 : OCT_TFLITE_NONE;
 }
 
@@ -83,7 +83,7 @@ int oct_to_tflite_list(oct_to_tflite_writer *w, int n, const int32_t *values)
     const int64_t dims[] = {n};
     return oct_to_tflite_constant(
         w, OCT_TFLITE_S32, n > 0 ? 1 : 0, dims, (oct_tflite_quant){.codes = NULL},
-        oct_to_tflite_take(w, values, (size_t)(n > 0 ? n : 1) * sizeof *values));
+        oct_to_tflite_alloc(w, values, (size_t)(n > 0 ? n : 1) * sizeof *values));
 }
 
 int oct_to_tflite_like(oct_to_tflite_writer *w, int number, int ndim, const int64_t *dims)
@@ -103,7 +103,7 @@ void oct_to_tflite_rename(oct_to_tflite_writer *w, int number, const char *forma
     va_start(args, format);
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    const char *name = oct_to_tflite_take(w, text, strlen(text) + 1);
+    const char *name = oct_to_tflite_alloc(w, text, strlen(text) + 1);
     if (name) oct_to_tflite_at(w, number)->name = name;
 }
 
@@ -117,14 +117,14 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
     if (w->status != OCT_OK) return;
     for (int i = 0; i < inputs; i++)
         OCT_ASSERT(input[i] != OCT_TFLITE_NONE);
-    call.input = oct_to_tflite_take(w, input, (size_t)inputs * sizeof *input);
-    call.output = oct_to_tflite_take(w, output, (size_t)outputs * sizeof *output);
+    call.input = oct_to_tflite_alloc(w, input, (size_t)inputs * sizeof *input);
+    call.output = oct_to_tflite_alloc(w, output, (size_t)outputs * sizeof *output);
     if (options > 0) memcpy(call.option, option, (size_t)options * sizeof *option);
-    append(w, &w->calls, oct_to_tflite_take(w, &call, sizeof call));
+    append(w, &w->calls, oct_to_tflite_alloc(w, &call, sizeof call));
 }
 
-int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
-                       const int *input, int output, int options, const oct_tflite_option *option)
+int oct_to_tflite_apply(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
+                        const int *input, int output, int options, const oct_tflite_option *option)
 {
     oct_to_tflite_operator(w, kind, inputs, input, 1, &output, options, option);
     return output;
@@ -140,21 +140,21 @@ static void declare_tensor(oct_to_tflite_writer *w, bool output, int number)
 /* Adds a text to the model's metadata; both are copied. */
 static void add_property(oct_to_tflite_writer *w, const char *key, const char *value)
 {
-    const oct_tflite_property p = {oct_to_tflite_take(w, key, strlen(key) + 1),
-                                   oct_to_tflite_take(w, value, strlen(value) + 1)};
-    append(w, &w->properties, oct_to_tflite_take(w, &p, sizeof p));
+    const oct_tflite_property p = {oct_to_tflite_alloc(w, key, strlen(key) + 1),
+                                   oct_to_tflite_alloc(w, value, strlen(value) + 1)};
+    append(w, &w->properties, oct_to_tflite_alloc(w, &p, sizeof p));
 }
 
-static const char *const loss_words[] = {
+static const char *const diff_words[] = {
 #define X(id, words) words,
-    OCT_TO_TFLITE_LOSS_LIST(X)
+    OCT_TO_TFLITE_DIFF_LIST(X)
 #undef X
 };
 
-void oct_to_tflite_lose(oct_to_tflite_program *p, oct_to_tflite_loss_kind kind,
-                        const oct_step *step)
+void oct_to_tflite_note_diff(oct_to_tflite_program *p, oct_to_tflite_diff_kind kind,
+                             const oct_step *step)
 {
-    oct_export_lose(&p->losses[kind], step);
+    oct_export_note_diff(&p->diffs[kind], step);
 }
 
 int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value)
@@ -175,9 +175,9 @@ int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_
     if (t->ndim == ndim && memcmp(t->dims, dims, (size_t)ndim * sizeof *dims) == 0) return x;
     for (int i = 0; i < ndim; i++)
         sizes[i] = (int32_t)dims[i];
-    return oct_to_tflite_made(w, OCT_TFLITE_RESHAPE,
-                              OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, ndim, sizes)),
-                              oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_NO_OPTIONS);
+    return oct_to_tflite_apply(w, OCT_TFLITE_RESHAPE,
+                               OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, ndim, sizes)),
+                               oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, int64_t h, int64_t w,
@@ -322,7 +322,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     write_program(&p);
     OCT_TRY_OUT(oct_to_tflite_finish(&w, job->version,
                                      oct_rounding_of(p.program->requantizer)->is_tflm, out));
-    status = oct_export_losses_say(OCT_TO_TFLITE_LOSSES, p.losses, loss_words, &out->notices);
+    status = oct_export_report_diffs(OCT_TO_TFLITE_DIFFS, p.diffs, diff_words, &out->notices);
 out:
     oct_free(&p.values);
     for (size_t i = 0; i < OCT_COUNT(lists); i++)

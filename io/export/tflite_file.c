@@ -31,6 +31,7 @@ static const struct {
     }
 #define TABLE(f, place, fields) oct_flat_table((f), (place), (int)OCT_COUNT(fields), (fields))
 
+/* Writes QuantizationParameters of the schema: scales, zero points and the dimension that they are along. */
 static void write_quantization(oct_flat_writer *f, size_t place, const oct_tflite_tensor *t)
 {
     oct_flat_field fields[] = {REFERENCE(2), REFERENCE(3), FIELD(6, 4, t->axis)};
@@ -44,6 +45,7 @@ static void write_quantization(oct_flat_writer *f, size_t place, const oct_tflit
     oct_free(&zeros);
 }
 
+/* Writes a Tensor of the schema: type, buffer, shape, name and quantization. */
 static void write_tensor(oct_flat_writer *f, size_t place, const oct_tflite_tensor *t)
 {
     int32_t dims[OCT_TFLITE_DIMS];
@@ -57,6 +59,7 @@ static void write_tensor(oct_flat_writer *f, size_t place, const oct_tflite_tens
     if (t->scales) write_quantization(f, fields[4].place, t);
 }
 
+/* Writes an Operator of the schema; code: the index of its kind among the kinds that occur. */
 static void write_call(oct_flat_writer *f, size_t place, const oct_tflite_call *call, int64_t code)
 {
     oct_flat_field options[OCT_TFLITE_OPTIONS_MAX];
@@ -83,7 +86,7 @@ static void write_numbers(oct_flat_writer *f, size_t place, const oct_tflite_lis
     oct_free(&numbers);
 }
 
-/* Writes the graph, "subgraph" in the schema. code: of each kind its place among the kinds that occur. */
+/* Writes the graph, "subgraph" in the schema. code: of each kind its index among those that occur. */
 static void write_graph(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                         const int64_t *code)
 {
@@ -103,7 +106,7 @@ static void write_graph(oct_flat_writer *f, size_t place, const oct_to_tflite_wr
     }
 }
 
-/* Writes the kinds of operators that occur, and gives the place of each among them; -1: it does not. */
+/* Writes the kinds of operators that occur, and gives the index of each among them; -1: none. */
 static void write_codes(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                         int64_t *code)
 {
@@ -146,6 +149,7 @@ static void write_buffers(oct_flat_writer *f, size_t place, const oct_to_tflite_
     }
 }
 
+/* Writes the names of the metadata, each with the number of the buffer of its text, which come after the constants. */
 static void write_properties(oct_flat_writer *f, size_t place, const oct_to_tflite_writer *w,
                              size_t constants)
 {

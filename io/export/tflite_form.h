@@ -125,7 +125,7 @@ typedef struct oct_to_tflite_writer {
 int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *format, ...)
     OCT_PRINTF(3, 4);
 /* Gives memory that lives as long as the writer, with a copy of data (NULL: its values are not set); NULL after a failure. */
-void *oct_to_tflite_take(oct_to_tflite_writer *w, const void *data, size_t bytes);
+void *oct_to_tflite_alloc(oct_to_tflite_writer *w, const void *data, size_t bytes);
 /* A tensor by its number, while nothing has failed. */
 static inline oct_tflite_tensor *oct_to_tflite_at(const oct_to_tflite_writer *w, int tensor)
 {
@@ -133,9 +133,10 @@ static inline oct_tflite_tensor *oct_to_tflite_at(const oct_to_tflite_writer *w,
     return w->tensors.item[tensor];
 }
 
-/* Adds a tensor, or a constant; scales are copied, data are memory that the writer has given. */
+/* Adds a tensor and returns its number; scales are copied. */
 int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
                          const int64_t *dims, oct_tflite_quant quant);
+/* Adds a tensor with constant data, which are memory that the writer has given. */
 int oct_to_tflite_constant(oct_to_tflite_writer *w, oct_tflite_type type, int ndim,
                            const int64_t *dims, oct_tflite_quant quant, const void *data);
 /* A constant of one dimension, or of none where n is 0: one number. */
@@ -152,7 +153,7 @@ void oct_to_tflite_rename(oct_to_tflite_writer *w, int tensor, const char *forma
 void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
                             const int *input, int outputs, const int *output, int options,
                             const oct_tflite_option *option);
-/* One with one output, which it returns. */
+/* Arguments of these: a count and an array. */
 #define OCT_TO_TFLITE_INPUTS(...)                                                                  \
     (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[])                               \
     {                                                                                              \
@@ -165,8 +166,9 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
         __VA_ARGS__                                                                                \
     }
 #define OCT_TO_TFLITE_NO_OPTIONS 0, NULL
-int oct_to_tflite_made(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
-                       const int *input, int output, int options, const oct_tflite_option *option);
+/* Adds an operator with one output, which it returns. */
+int oct_to_tflite_apply(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
+                        const int *input, int output, int options, const oct_tflite_option *option);
 
 /* Writes the file, with the bytes and, where `tflm` is set, what TFLM needs to run it. Returns the writer's failure, and
  * fails for each operator that TFLM's kernels do not take. */
@@ -178,7 +180,7 @@ enum { OCT_TFLM_CONCATENATED = 10 }; /* inputs of one CONCATENATION of TFLM, at 
 /* Steps of an integer program become operators of TFLite here: tflite_steps_*.c have the tables of all kinds. */
 
 /* What can make a code differ from the step's. */
-#define OCT_TO_TFLITE_LOSS_LIST(X)                                                                 \
+#define OCT_TO_TFLITE_DIFF_LIST(X)                                                                 \
     X(QUOTIENT, "rounds x * (1 / scale) where this model's target rounds x / scale: a code may "   \
                 "differ by one (quant.target: tflite trains the first)")                           \
     X(SHIFT, "rounds half to even where this model's target shifts and rounds otherwise: a code "  \
@@ -204,12 +206,12 @@ enum { OCT_TFLM_CONCATENATED = 10 }; /* inputs of one CONCATENATION of TFLM, at 
     X(MULTIPLIER, "multiplies sums by 15 bits, as its target does: a code may differ by one")      \
     X(FALLBACK, "stays float: its outputs, and so codes after it, may differ in the last bits")
 
-typedef enum oct_to_tflite_loss_kind {
-#define X(id, words) OCT_TO_TFLITE_LOSS_##id,
-    OCT_TO_TFLITE_LOSS_LIST(X)
+typedef enum oct_to_tflite_diff_kind {
+#define X(id, words) OCT_TO_TFLITE_DIFF_##id,
+    OCT_TO_TFLITE_DIFF_LIST(X)
 #undef X
-        OCT_TO_TFLITE_LOSSES
-} oct_to_tflite_loss_kind;
+        OCT_TO_TFLITE_DIFFS
+} oct_to_tflite_diff_kind;
 
 /* An int8 model that is being written. Tensors of values have four dimensions, (1, H, W, C). */
 typedef struct oct_to_tflite_program {
@@ -218,7 +220,7 @@ typedef struct oct_to_tflite_program {
     const oct_program *program;
     int *values; /* tensors by value */
     int output;  /* the tensor that the model returns */
-    oct_export_loss losses[OCT_TO_TFLITE_LOSSES];
+    oct_export_diff diffs[OCT_TO_TFLITE_DIFFS];
 } oct_to_tflite_program;
 
 /* Writes a step; the tables are by kind, NULL where TFLite has no form for it. */
@@ -228,8 +230,8 @@ extern oct_to_tflite_write *const oct_to_tflite_code_steps[OCT_STEP_KINDS];
 
 /* These are what writers of steps share. */
 
-void oct_to_tflite_lose(oct_to_tflite_program *p, oct_to_tflite_loss_kind kind,
-                        const oct_step *step);
+void oct_to_tflite_note_diff(oct_to_tflite_program *p, oct_to_tflite_diff_kind kind,
+                             const oct_step *step);
 /* A tensor for a value, (1, H, W, C). */
 int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value);
 /* The tensor of a step's input, as (1, h, w, c). */
@@ -238,8 +240,8 @@ int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, i
 int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_t *dims);
 /* The real values of a tensor of codes. */
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x);
-/* Codes cut to logical bounds where these are narrower than signed bytes. */
-int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi);
+/* Clips codes to bounds (counted from the zero point) where these are narrower than signed bytes. */
+int oct_to_tflite_clip(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi);
 /* Looks up a table of codes of `value` for each code of x, or one of each channel, one after another. */
 int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
                          bool channels);

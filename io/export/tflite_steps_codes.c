@@ -9,7 +9,7 @@
 
 static const oct_tflite_quant no_quant = {.codes = NULL};
 
-int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi)
+int oct_to_tflite_clip(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi)
 {
     const oct_value *v = &p->program->values[value];
     const int32_t ends[] = {lo + v->q.zero_point, hi + v->q.zero_point};
@@ -19,9 +19,9 @@ int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo
         const int8_t end = (int8_t)(ends[i] - OCT_TFLITE_SIGN);
         const int bound = oct_to_tflite_constant(p->w, OCT_TFLITE_S8, 1, (int64_t[]){1},
                                                  (oct_tflite_quant){.codes = &v->q},
-                                                 oct_to_tflite_take(p->w, &end, sizeof end));
-        x = oct_to_tflite_made(p->w, kinds[i], OCT_TO_TFLITE_INPUTS(x, bound),
-                               oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
+                                                 oct_to_tflite_alloc(p->w, &end, sizeof end));
+        x = oct_to_tflite_apply(p->w, kinds[i], OCT_TO_TFLITE_INPUTS(x, bound),
+                                oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
     }
     return x;
 }
@@ -35,26 +35,26 @@ int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const u
     const int64_t *dims = oct_to_tflite_at(w, x)->dims, tables = channels ? dims[3] : 1;
     const int64_t size = tables * OCT_EXPORT_CODES, shape[] = {1, dims[1], dims[2], dims[3]};
     const oct_tflite_quant q = {.codes = &p->program->values[value].q};
-    int8_t *entries = oct_to_tflite_take(w, NULL, (size_t)size);
+    int8_t *entries = oct_to_tflite_alloc(w, NULL, (size_t)size);
     for (int64_t i = 0; entries && i < size; i++)
         entries[i] = (int8_t)(table[i] - OCT_TFLITE_SIGN);
     const int codes = oct_to_tflite_constant(w, OCT_TFLITE_S8, 1, &size, q, entries);
     int places =
-        oct_to_tflite_made(w, OCT_TFLITE_CAST, OCT_TO_TFLITE_INPUTS(x),
-                           oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
-                           OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S8}, {1, 1, OCT_TFLITE_S32}));
+        oct_to_tflite_apply(w, OCT_TFLITE_CAST, OCT_TO_TFLITE_INPUTS(x),
+                            oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
+                            OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S8}, {1, 1, OCT_TFLITE_S32}));
     /* Where each channel's table begins, and how far codes are from it. */
-    int32_t *first = oct_to_tflite_take(w, NULL, (size_t)tables * sizeof *first);
+    int32_t *first = oct_to_tflite_alloc(w, NULL, (size_t)tables * sizeof *first);
     for (int64_t c = 0; first && c < tables; c++)
         first[c] = (int32_t)(c * OCT_EXPORT_CODES) + OCT_TFLITE_SIGN;
     const int begins =
         oct_to_tflite_constant(w, OCT_TFLITE_S32, 4, (int64_t[]){1, 1, 1, tables}, no_quant, first);
-    places = oct_to_tflite_made(w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(places, begins),
-                                oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
-                                OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
-    return oct_to_tflite_made(w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(codes, places),
-                              oct_to_tflite_tensor(w, OCT_TFLITE_S8, 4, shape, q),
-                              OCT_TO_TFLITE_OPTIONS({0, 4, 0}));
+    places = oct_to_tflite_apply(w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(places, begins),
+                                 oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, no_quant),
+                                 OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
+    return oct_to_tflite_apply(w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(codes, places),
+                               oct_to_tflite_tensor(w, OCT_TFLITE_S8, 4, shape, q),
+                               OCT_TO_TFLITE_OPTIONS({0, 4, 0}));
 }
 
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
@@ -73,7 +73,7 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
     }
     if (!pads) return x;
     const int sizes = oct_to_tflite_constant(w, OCT_TFLITE_S32, 2, (int64_t[]){4, 2}, no_quant,
-                                             oct_to_tflite_take(w, ends, sizeof ends));
+                                             oct_to_tflite_alloc(w, ends, sizeof ends));
     /* The fill is a number like those of x: a code, or 0 of floats. */
     const int fill = oct_to_tflite_like(w, x, 1, (int64_t[]){1});
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
@@ -82,9 +82,9 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
     const int8_t byte = (int8_t)(code - OCT_TFLITE_SIGN);
     const bool floats = number->type == OCT_TFLITE_FLOAT;
     number->bytes = floats ? sizeof zero : sizeof byte;
-    number->data = oct_to_tflite_take(w, floats ? (const void *)&zero : &byte, number->bytes);
-    return oct_to_tflite_made(w, OCT_TFLITE_PADV2, OCT_TO_TFLITE_INPUTS(x, sizes, fill),
-                              oct_to_tflite_like(w, x, 4, dims), OCT_TO_TFLITE_NO_OPTIONS);
+    number->data = oct_to_tflite_alloc(w, floats ? (const void *)&zero : &byte, number->bytes);
+    return oct_to_tflite_apply(w, OCT_TFLITE_PADV2, OCT_TO_TFLITE_INPUTS(x, sizes, fill),
+                               oct_to_tflite_like(w, x, 4, dims), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, const int32_t *places)
@@ -94,7 +94,7 @@ int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, co
     const int ndim = oct_to_tflite_at(w, x)->ndim;
     memcpy(dims, oct_to_tflite_at(w, x)->dims, (size_t)ndim * sizeof *dims);
     dims[axis] = n;
-    return oct_to_tflite_made(
+    return oct_to_tflite_apply(
         w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, (int)n, places)),
         oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_OPTIONS({0, 4, axis}));
 }
@@ -122,10 +122,10 @@ static int write_lut(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_tflite_operator kind = find_operator(p->program, step);
     if (kind != OCT_TFLITE_KINDS)
-        return oct_to_tflite_made(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
-                                  oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
+        return oct_to_tflite_apply(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
+                                   oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
 
-    uint8_t *table = oct_to_tflite_take(p->w, NULL, (size_t)step->lut.size);
+    uint8_t *table = oct_to_tflite_alloc(p->w, NULL, (size_t)step->lut.size);
     for (int64_t i = 0; table && i < step->lut.size; i++)
         table[i] = (uint8_t)step->lut.table[i];
     return oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table,
@@ -136,7 +136,7 @@ static int write_lut(oct_to_tflite_program *p, const oct_step *step)
 static int write_affine(oct_to_tflite_program *p, const oct_step *step)
 {
     uint8_t *table =
-        oct_to_tflite_take(p->w, NULL, (size_t)step->conv.shape.in_c * OCT_EXPORT_CODES);
+        oct_to_tflite_alloc(p->w, NULL, (size_t)step->conv.shape.in_c * OCT_EXPORT_CODES);
     if (table && oct_export_table(p->program, step, table) != OCT_OK)
         return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: its table cannot be made", step->name);
     return oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true);
@@ -144,8 +144,8 @@ static int write_affine(oct_to_tflite_program *p, const oct_step *step)
 
 static int write_relu(oct_to_tflite_program *p, const oct_step *step)
 {
-    return oct_to_tflite_cut(p, step->output, p->values[step->input[0]], step->relu.lo,
-                             step->relu.hi);
+    return oct_to_tflite_clip(p, step->output, p->values[step->input[0]], step->relu.lo,
+                              step->relu.hi);
 }
 
 static int write_reshape(oct_to_tflite_program *p, const oct_step *step)
@@ -166,7 +166,7 @@ static int write_pad(oct_to_tflite_program *p, const oct_step *step)
         return oct_to_tflite_pad(p, x, s->before, after, step->pad.fill);
     for (int i = 0; i < 3; i++) {
         if (s->out[i] == s->in[i]) continue;
-        int32_t *places = oct_to_tflite_take(p->w, NULL, (size_t)s->out[i] * sizeof *places);
+        int32_t *places = oct_to_tflite_alloc(p->w, NULL, (size_t)s->out[i] * sizeof *places);
         for (int64_t at = 0; places && at < s->out[i]; at++)
             places[at] = (int32_t)oct_pad_source(s, i, at);
         x = oct_to_tflite_gather(p->w, x, i + 1, s->out[i], places);
@@ -179,7 +179,7 @@ static int slice_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_
                           int64_t first, int64_t n)
 {
     x = oct_to_tflite_reshape(w, x, 2, (int64_t[]){pixels, channels});
-    return oct_to_tflite_made(
+    return oct_to_tflite_apply(
         w, OCT_TFLITE_SLICE,
         OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(w, 0, (int32_t)first),
                              OCT_TO_TFLITE_LIST(w, (int32_t)pixels, (int32_t)n)),
@@ -197,9 +197,9 @@ static int transpose(oct_to_tflite_writer *w, int x, int n, const int64_t *dims,
         order[i] = (int32_t)perm[i];
         moved[i] = dims[perm[i]];
     }
-    return oct_to_tflite_made(w, OCT_TFLITE_TRANSPOSE,
-                              OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, n, order)),
-                              oct_to_tflite_like(w, x, n, moved), OCT_TO_TFLITE_NO_OPTIONS);
+    return oct_to_tflite_apply(w, OCT_TFLITE_TRANSPOSE,
+                               OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, n, order)),
+                               oct_to_tflite_like(w, x, n, moved), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 enum { TRANSPOSE_DIMS = 5 };
@@ -215,6 +215,7 @@ static int read_by_index(oct_to_tflite_writer *w, int x, int64_t numel, int64_t 
         return slice_channels(w, x, 1, numel, l.first, n);
     if (found && l.count <= TRANSPOSE_DIMS && oct_loops_transpose(&l, numel, dims, perm))
         return transpose(w, x, l.count, dims, perm);
+    /* Neighbouring channels of all pixels. */
     if (found && l.count == 2 && l.stride[0] == 1 && l.stride[1] == channels &&
         l.size[1] == numel / channels && l.first + l.size[0] <= channels)
         return slice_channels(w, x, numel / channels, channels, l.first, l.size[0]);
@@ -227,7 +228,7 @@ static int write_move(oct_to_tflite_program *p, const oct_step *step)
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
     const int64_t n = oct_value_numel(out);
-    int32_t *index = oct_to_tflite_take(p->w, NULL, (size_t)n * sizeof *index);
+    int32_t *index = oct_to_tflite_alloc(p->w, NULL, (size_t)n * sizeof *index);
     if (!index) return OCT_TFLITE_NONE;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)oct_move_source(&step->move, i);
@@ -236,8 +237,8 @@ static int write_move(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
 }
 
-/* An input of other qparams goes through a table first. */
-static int rescale(oct_to_tflite_program *p, const oct_step *step, int i)
+/* Gives input i of a concat in codes of the output, by a table where their qparams differ. */
+static int rescale_input(oct_to_tflite_program *p, const oct_step *step, int i)
 {
     const oct_qparams from = p->program->values[step->input[i]].q;
     const oct_qparams to = p->program->values[step->output].q;
@@ -257,20 +258,20 @@ int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y)
         memcpy(dims, oct_to_tflite_at(w, x[first])->dims, sizeof dims);
         for (int i = first + 1; i < n; i++)
             dims[3] += oct_to_tflite_at(w, x[i])->dims[3];
-        x[first] = oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, most, x + first,
-                                      oct_to_tflite_like(w, x[first], count, dims),
-                                      OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
+        x[first] = oct_to_tflite_apply(w, OCT_TFLITE_CONCATENATION, most, x + first,
+                                       oct_to_tflite_like(w, x[first], count, dims),
+                                       OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
         n = first + 1;
     }
-    return oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, n, x, y,
-                              OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
+    return oct_to_tflite_apply(w, OCT_TFLITE_CONCATENATION, n, x, y,
+                               OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
 }
 
 static int write_concat(oct_to_tflite_program *p, const oct_step *step)
 {
     int input[OCT_STEP_INPUTS];
     for (int i = 0; i < step->num_inputs; i++)
-        input[i] = rescale(p, step, i);
+        input[i] = rescale_input(p, step, i);
     return oct_to_tflite_concat(p, step->num_inputs, input, oct_to_tflite_value(p, step->output));
 }
 
@@ -279,7 +280,7 @@ static int write_argmax(oct_to_tflite_program *p, const oct_step *step)
     const oct_value *in = &p->program->values[step->input[0]];
     const oct_value *out = &p->program->values[step->output];
     const int32_t axis = 3;
-    const int y = oct_to_tflite_made(
+    const int y = oct_to_tflite_apply(
         p->w, OCT_TFLITE_ARG_MAX,
         OCT_TO_TFLITE_INPUTS(p->values[step->input[0]], oct_to_tflite_list(p->w, 0, &axis)),
         oct_to_tflite_tensor(p->w, OCT_TFLITE_S32, 3, (int64_t[]){1, in->h, in->w}, no_quant),
@@ -287,7 +288,7 @@ static int write_argmax(oct_to_tflite_program *p, const oct_step *step)
     return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
 }
 
-/* TFLite's place of a pixel among those that it is mixed of or taken from, in floats. */
+/* The position on a side of `in` pixels, in floats, from which TFLite reads output pixel `at`. */
 static float tflite_place(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     const bool corners = mode == OCT_BILINEAR_CORNERS && out > 1;
@@ -296,7 +297,7 @@ static float tflite_place(oct_interpolation mode, int64_t at, int64_t in, int64_
     return fmaxf(((float)at + 0.5f) * scale - 0.5f, 0.0f);
 }
 
-/* Whether a side is mixed there with our weights. */
+/* Whether TFLite interpolates along a side with the same pixels and weights as Octet. */
 static bool mixes_equally(oct_interpolation mode, int64_t in, int64_t out)
 {
     bool equal = true;
@@ -310,6 +311,7 @@ static bool mixes_equally(oct_interpolation mode, int64_t in, int64_t out)
     return equal;
 }
 
+/* Whether TFLite takes the same nearest pixels along a side as Octet. */
 static bool takes_equally(int64_t in, int64_t out)
 {
     bool equal = true;
@@ -324,7 +326,7 @@ static int gather_nearest(oct_to_tflite_program *p, const oct_step *step, int x,
                           int64_t in, int64_t out)
 {
     if (in == out) return x;
-    int32_t *places = oct_to_tflite_take(p->w, NULL, (size_t)out * sizeof *places);
+    int32_t *places = oct_to_tflite_alloc(p->w, NULL, (size_t)out * sizeof *places);
     for (int64_t i = 0; places && i < out; i++)
         places[i] =
             (int32_t)oct_resize_place_of((oct_interpolation)step->interpolate.mode, i, in, out).low;
@@ -345,10 +347,10 @@ static int write_interpolate(oct_to_tflite_program *p, const oct_step *step)
     }
     if (oct_is_bilinear(mode) &&
         !(mixes_equally(mode, s->in_h, s->out_h) && mixes_equally(mode, s->in_w, s->out_w)))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_BILINEAR, step);
+        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_BILINEAR, step);
     const int size = OCT_TO_TFLITE_LIST(p->w, (int32_t)s->out_h, (int32_t)s->out_w);
     const int first = nearest ? 0 : 2; /* two fields of linear ones are gone */
-    return oct_to_tflite_made(
+    return oct_to_tflite_apply(
         p->w, nearest ? OCT_TFLITE_RESIZE_NEAREST_NEIGHBOR : OCT_TFLITE_RESIZE_BILINEAR,
         OCT_TO_TFLITE_INPUTS(x, size), oct_to_tflite_value(p, step->output),
         OCT_TO_TFLITE_OPTIONS({first, 1, mode == OCT_BILINEAR_CORNERS},

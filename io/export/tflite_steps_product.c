@@ -15,8 +15,8 @@ enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3 }; /* activations */
 
 static const oct_tflite_quant no_quant = {.codes = NULL};
 
-/* The activation after which an operator's codes have these logical bounds; *cut: none has, and they are cut afterwards. */
-static int find_activation(const oct_value *v, int32_t lo, int32_t hi, bool *cut)
+/* The activation that clips codes to these bounds, counted from the zero point; *clip: none does, clip them after. */
+static int find_activation(const oct_value *v, int32_t lo, int32_t hi, bool *clip)
 {
     const int32_t zero = v->q.zero_point;
     const float six = 6.0f / v->q.scale;
@@ -24,19 +24,19 @@ static int find_activation(const oct_value *v, int32_t lo, int32_t hi, bool *cut
     const int32_t last = hi + zero < UINT8_MAX ? hi + zero : UINT8_MAX;
     /* Kernels round the middle between two codes in two ways. */
     const bool even = fabsf(six - floorf(six) - 0.5f) < 0.01f;
-    *cut = false;
+    *clip = false;
     if (first == 0 && last == UINT8_MAX) return ACT_NONE;
     if (first == zero && last == UINT8_MAX) return ACT_RELU;
     if (first == zero && !even && six < 512 && last == zero + (int32_t)lrintf(six))
         return ACT_RELU6;
-    *cut = true;
+    *clip = true;
     return ACT_NONE;
 }
 
 static int quantize_to(oct_to_tflite_program *p, int32_t value, int x)
 {
-    return oct_to_tflite_made(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x),
-                              oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
+    return oct_to_tflite_apply(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x),
+                               oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 /* Makes a tensor of the same sizes in another type. */
@@ -46,7 +46,7 @@ static int convert_to(oct_to_tflite_writer *w, oct_tflite_operator kind, int x,
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     const int y = oct_to_tflite_tensor(w, type, oct_to_tflite_at(w, x)->ndim,
                                        oct_to_tflite_at(w, x)->dims, q);
-    return oct_to_tflite_made(w, kind, OCT_TO_TFLITE_INPUTS(x), y, OCT_TO_TFLITE_NO_OPTIONS);
+    return oct_to_tflite_apply(w, kind, OCT_TO_TFLITE_INPUTS(x), y, OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
@@ -54,7 +54,7 @@ int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
     return convert_to(p->w, OCT_TFLITE_DEQUANTIZE, x, OCT_TFLITE_FLOAT, no_quant);
 }
 
-/* The code of each pixel, of more than one channel in each. */
+/* Looks up the codes of pixels in a table for each channel: what normalising and quantizing make of 0 to 255. */
 static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
 {
     const int64_t channels = p->program->values[p->program->inputs[0]].c;
@@ -63,7 +63,7 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
                                   "--pixels: the channels of the input do not reach %s as such; "
                                   "export it with normalised inputs",
                                   step->name);
-    uint8_t *table = oct_to_tflite_take(p->w, NULL, (size_t)channels * OCT_EXPORT_CODES);
+    uint8_t *table = oct_to_tflite_alloc(p->w, NULL, (size_t)channels * OCT_EXPORT_CODES);
     if (!table) return OCT_TFLITE_NONE;
     oct_export_pixels(step, p->program->values[step->output].q, channels, p->job->mean, p->job->std,
                       table);
@@ -79,8 +79,8 @@ static bool note_whole_multipliers(oct_to_tflite_program *p, const oct_step *ste
 {
     const oct_rounding_row *rounding = oct_rounding_of(p->program->requantizer);
     if (!rounding->constants_of || rounding->shifts) return false;
-    oct_to_tflite_lose(
-        p, rounding->is_tflm ? OCT_TO_TFLITE_LOSS_TWICE : OCT_TO_TFLITE_LOSS_MULTIPLIER, step);
+    oct_to_tflite_note_diff(
+        p, rounding->is_tflm ? OCT_TO_TFLITE_DIFF_TWICE : OCT_TO_TFLITE_DIFF_MULTIPLIER, step);
     return true;
 }
 
@@ -92,9 +92,9 @@ static int write_quantize(oct_to_tflite_program *p, const oct_step *step)
     if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
     if (type == OCT_TFLITE_S8) return x;
     if (step->quantize.quotient && !note_whole_multipliers(p, step))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
+        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_QUOTIENT, step);
     const int y = quantize_to(p, step->output, x);
-    return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
+    return oct_to_tflite_clip(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
 static int write_dequantize(oct_to_tflite_program *p, const oct_step *step)
@@ -122,6 +122,7 @@ static bool is_same(int64_t in, int64_t out, int64_t extent, int stride, int64_t
     return all >= 0 && out == (in + stride - 1) / stride && before == all / 2;
 }
 
+/* Whether TFLite's padding SAME gives the step's padding, in rows and in columns. */
 static bool pads_same(const oct_conv_shape *s)
 {
     return is_same(s->in_h, s->out_h, oct_conv_extent(s->kernel_h, s->dilation_h), s->stride_h,
@@ -130,7 +131,7 @@ static bool pads_same(const oct_conv_shape *s)
                    s->pad_left);
 }
 
-/* Gives the padding of a window, and puts what it has not around x with this code. */
+/* Gives TFLite's padding of a window: SAME where that is the step's, otherwise VALID of x padded with this code. */
 static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t code, int *x)
 {
     int64_t before[3], after[3];
@@ -140,8 +141,8 @@ static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t
     return VALID;
 }
 
-/* Puts rows and columns of a code between those of a transposed convolution's input. */
-static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t code)
+/* Puts input_step - 1 rows and columns of a code after each one of a transposed convolution's input. */
+static int dilate_input(oct_to_tflite_program *p, const oct_step *step, int x, int32_t code)
 {
     const int64_t steps[2] = {step->conv.input_step_h, step->conv.input_step_w};
     if (steps[0] <= 1 && steps[1] <= 1) return x;
@@ -153,12 +154,12 @@ static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h, 1, w * steps[1] * c});
     x = oct_to_tflite_pad(p, x, (int64_t[3]){0}, (int64_t[]){0, steps[0] - 1, 0}, code);
     x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * steps[0], w * steps[1], c});
-    return oct_to_tflite_made(p->w, OCT_TFLITE_SLICE,
-                              OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(p->w, 0, 0, 0, 0),
-                                                   OCT_TO_TFLITE_LIST(p->w, 1, (int32_t)out_h,
-                                                                      (int32_t)out_w, (int32_t)c)),
-                              oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, out_h, out_w, c}),
-                              OCT_TO_TFLITE_NO_OPTIONS);
+    return oct_to_tflite_apply(p->w, OCT_TFLITE_SLICE,
+                               OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(p->w, 0, 0, 0, 0),
+                                                    OCT_TO_TFLITE_LIST(p->w, 1, (int32_t)out_h,
+                                                                       (int32_t)out_w, (int32_t)c)),
+                               oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, out_h, out_w, c}),
+                               OCT_TO_TFLITE_NO_OPTIONS);
 }
 
 /* How the groups of a convolution are written: one operator for all channels, or one for each group. */
@@ -173,19 +174,19 @@ typedef struct layer {
     float *weights, *biases, *bias_scales;
 } layer;
 
-/* False when the writer has failed. */
+/* Makes weights and biases in TFLite's layout, as codes or floats; false when the writer has failed. */
 static bool make_constants(layer *l)
 {
     oct_to_tflite_writer *w = l->p->w;
     const oct_step *step = l->step;
     const size_t n = (size_t)step->conv.shape.out_c;
     const size_t depth = (size_t)oct_conv_depth(&step->conv.shape);
-    l->codes = oct_to_tflite_take(w, NULL, n * depth);
-    l->bias_codes = oct_to_tflite_take(w, NULL, n * sizeof *l->bias_codes);
-    l->bias_scales = oct_to_tflite_take(w, NULL, n * sizeof *l->bias_scales);
+    l->codes = oct_to_tflite_alloc(w, NULL, n * depth);
+    l->bias_codes = oct_to_tflite_alloc(w, NULL, n * sizeof *l->bias_codes);
+    l->bias_scales = oct_to_tflite_alloc(w, NULL, n * sizeof *l->bias_scales);
     if (l->floats) {
-        l->weights = oct_to_tflite_take(w, NULL, n * depth * sizeof *l->weights);
-        l->biases = oct_to_tflite_take(w, NULL, n * sizeof *l->biases);
+        l->weights = oct_to_tflite_alloc(w, NULL, n * depth * sizeof *l->weights);
+        l->biases = oct_to_tflite_alloc(w, NULL, n * sizeof *l->biases);
     }
     if (w->status != OCT_OK) return false;
     if (!oct_export_biases(step, l->p->program->values[step->input[0]].q, l->bias_codes,
@@ -208,7 +209,7 @@ static bool make_constants(layer *l)
     return true;
 }
 
-/* One operator over the output channels from `first` on. */
+/* Adds the convolution that computes output channels [first, first + n) from x. */
 static int convolve_group(const layer *l, int x, int64_t first, int64_t n, int y)
 {
     oct_to_tflite_writer *w = l->p->w;
@@ -228,15 +229,15 @@ static int convolve_group(const layer *l, int x, int64_t first, int64_t n, int y
                   : oct_to_tflite_constant(w, OCT_TFLITE_S32, 1, &n, bias, l->bias_codes + first);
     const int inputs[] = {x, weight, added};
     if (l->depthwise)
-        return oct_to_tflite_made(
+        return oct_to_tflite_apply(
             w, OCT_TFLITE_DEPTHWISE_CONV_2D, 3, inputs, y,
             OCT_TO_TFLITE_OPTIONS({0, 1, l->padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
                                   {3, 4, s->out_c / s->in_c}, {4, 1, l->activation},
                                   {5, 4, s->dilation_w}, {6, 4, s->dilation_h}));
-    return oct_to_tflite_made(w, OCT_TFLITE_CONV_2D, 3, inputs, y,
-                              OCT_TO_TFLITE_OPTIONS({0, 1, l->padding}, {1, 4, s->stride_w},
-                                                    {2, 4, s->stride_h}, {3, 1, l->activation},
-                                                    {4, 4, s->dilation_w}, {5, 4, s->dilation_h}));
+    return oct_to_tflite_apply(w, OCT_TFLITE_CONV_2D, 3, inputs, y,
+                               OCT_TO_TFLITE_OPTIONS({0, 1, l->padding}, {1, 4, s->stride_w},
+                                                     {2, 4, s->stride_h}, {3, 1, l->activation},
+                                                     {4, 4, s->dilation_w}, {5, 4, s->dilation_h}));
 }
 
 /* Makes a tensor for `c` channels of the layer's output. */
@@ -255,8 +256,8 @@ static int convolve_groups(const layer *l, int x)
     oct_to_tflite_writer *w = l->p->w;
     const int64_t groups = l->step->conv.shape.groups, each = l->step->conv.shape.out_c / groups;
     const int32_t axis = 3;
-    int *in = oct_to_tflite_take(w, NULL, (size_t)groups * sizeof *in);
-    int *out = oct_to_tflite_take(w, NULL, (size_t)groups * sizeof *out);
+    int *in = oct_to_tflite_alloc(w, NULL, (size_t)groups * sizeof *in);
+    int *out = oct_to_tflite_alloc(w, NULL, (size_t)groups * sizeof *out);
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
     int64_t dims[4];
     memcpy(dims, oct_to_tflite_at(w, x)->dims, sizeof dims);
@@ -271,8 +272,8 @@ static int convolve_groups(const layer *l, int x)
     return oct_to_tflite_concat(l->p, (int)groups, out, make_output(l, l->step->conv.shape.out_c));
 }
 
-/* The layer's products and sums on x, codes or floats. */
-static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool floats,
+/* Adds the layer's convolution of x, codes or floats, with its padding and activation. */
+static int add_conv(oct_to_tflite_program *p, const oct_step *step, int x, bool floats,
                     int activation)
 {
     const oct_conv_shape *s = &step->conv.shape;
@@ -283,7 +284,7 @@ static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool 
                .floats = floats,
                .activation = activation};
     if (!make_constants(&l)) return OCT_TFLITE_NONE;
-    x = dilate(p, step, x, zero);
+    x = dilate_input(p, step, x, zero);
     l.padding = pad_window(p, s, zero, &x);
     if (s->groups > 1 && !l.depthwise) return convolve_groups(&l, x);
     return convolve_group(&l, x, 0, s->out_c, make_output(&l, s->out_c));
@@ -299,19 +300,19 @@ static int input_plane(oct_to_tflite_program *p, const oct_step *step)
                                s->in_c);
 }
 
-/* A layer in floats, with its second addend. */
+/* Computes a layer in floats; the second input of a fused sum is added before the activation. */
 static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
 {
     const oct_conv_shape *s = &step->conv.shape;
     const int x = oct_to_tflite_dequantize(p, input_plane(p, step));
-    if (step->num_inputs == 1) return convolve(p, step, x, true, activation);
-    const int y = convolve(p, step, x, true, ACT_NONE);
+    if (step->num_inputs == 1) return add_conv(p, step, x, true, activation);
+    const int y = add_conv(p, step, x, true, ACT_NONE);
     const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ADDEND, step);
+    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_ADDEND, step);
     const layer l = {.p = p, .step = step, .floats = true};
-    return oct_to_tflite_made(p->w, OCT_TFLITE_ADD,
-                              OCT_TO_TFLITE_INPUTS(y, oct_to_tflite_dequantize(p, addend)),
-                              make_output(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
+    return oct_to_tflite_apply(
+        p->w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(y, oct_to_tflite_dequantize(p, addend)),
+        make_output(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
 }
 
 static int reshape_to_value(oct_to_tflite_program *p, const oct_step *step, int y)
@@ -323,31 +324,32 @@ static int reshape_to_value(oct_to_tflite_program *p, const oct_step *step, int 
 /* XNNPACK takes multipliers in [2^-32, 2^8) and ratios of sums in [2^-10, 2^8). */
 static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ratio, float least)
 {
-    if (!(ratio >= least && ratio < 256.0f)) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_RATIO, step);
+    if (!(ratio >= least && ratio < 256.0f))
+        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_RATIO, step);
 }
 
 static int write_conv(oct_to_tflite_program *p, const oct_step *step)
 {
-    bool cut;
+    bool clip;
     const int activation =
-        find_activation(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &cut);
-    float ends[2] = {INFINITY, 0};
+        find_activation(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &clip);
+    float range[2] = {INFINITY, 0}; /* least and greatest multiplier */
     if (step->num_inputs > 1) {
         const int y =
             quantize_to(p, step->output, reshape_to_value(p, step, compute_in_float(p, step, 0)));
-        return oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi);
+        return oct_to_tflite_clip(p, step->output, y, step->conv.lo, step->conv.hi);
     }
     if (oct_export_halves_differ(p->program, step))
-        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
+        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SHIFT, step);
     for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
-        ends[0] = fminf(ends[0], step->conv.multiplier[o]);
-        ends[1] = fmaxf(ends[1], step->conv.multiplier[o]);
+        range[0] = fminf(range[0], step->conv.multiplier[o]);
+        range[1] = fmaxf(range[1], step->conv.multiplier[o]);
     }
     if (!note_whole_multipliers(p, step))
-        check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
+        check_ratio(p, step, range[0] < 0x1p-32f ? range[0] : range[1], 0x1p-32f);
     const int y =
-        reshape_to_value(p, step, convolve(p, step, input_plane(p, step), false, activation));
-    return cut ? oct_to_tflite_cut(p, step->output, y, step->conv.lo, step->conv.hi) : y;
+        reshape_to_value(p, step, add_conv(p, step, input_plane(p, step), false, activation));
+    return clip ? oct_to_tflite_clip(p, step->output, y, step->conv.lo, step->conv.hi) : y;
 }
 
 static int write_conv_float(oct_to_tflite_program *p, const oct_step *step)
@@ -355,26 +357,26 @@ static int write_conv_float(oct_to_tflite_program *p, const oct_step *step)
     const int activation = step->conv.hi == 6   ? ACT_RELU6
                            : step->conv.hi != 0 ? ACT_RELU
                                                 : ACT_NONE;
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FLOAT, step);
+    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_FLOAT, step);
     return reshape_to_value(p, step, compute_in_float(p, step, activation));
 }
 
-/* An operator of two values of codes; one of them may repeat. */
-static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind,
-                int32_t lo, int32_t hi)
+/* Writes an operator of two values of codes; either may be broadcast to the other. */
+static int write_binary(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind,
+                        int32_t lo, int32_t hi)
 {
     const oct_value *a = &p->program->values[step->input[0]];
     const oct_value *b = &p->program->values[step->input[1]];
     const oct_value *v = &p->program->values[step->output];
-    bool cut;
-    const int activation = find_activation(v, lo, hi, &cut);
+    bool clip;
+    const int activation = find_activation(v, lo, hi, &clip);
     const int x[] = {p->values[step->input[0]],
                      oct_value_numel(a) == oct_value_numel(b)
                          ? oct_to_tflite_input(p, step, 1, a->h, a->w, a->c)
                          : p->values[step->input[1]]};
-    const int y = oct_to_tflite_made(p->w, kind, 2, x, oct_to_tflite_value(p, step->output),
-                                     OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
-    return cut ? oct_to_tflite_cut(p, step->output, y, lo, hi) : y;
+    const int y = oct_to_tflite_apply(p->w, kind, 2, x, oct_to_tflite_value(p, step->output),
+                                      OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
+    return clip ? oct_to_tflite_clip(p, step->output, y, lo, hi) : y;
 }
 
 static int write_add(oct_to_tflite_program *p, const oct_step *step)
@@ -388,11 +390,11 @@ static int write_add(oct_to_tflite_program *p, const oct_step *step)
     if (!note_whole_multipliers(p, step)) {
         if (!one_scale && (sum->ma != tflite_sum.ma || sum->shift != tflite_sum.shift ||
                            (sum->mb < 0 ? -sum->mb : sum->mb) != tflite_sum.mb))
-            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
+            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SUM, step);
         check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
         check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
     }
-    return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
+    return write_binary(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
 }
 
 static int write_mul(oct_to_tflite_program *p, const oct_step *step)
@@ -402,19 +404,20 @@ static int write_mul(oct_to_tflite_program *p, const oct_step *step)
                       y = p->program->values[step->output].q;
     if (!note_whole_multipliers(p, step)) {
         if (oct_export_halves_differ(p->program, step))
-            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
+            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SHIFT, step);
         else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
-            oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);
+            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_PRODUCT, step);
         check_ratio(p, step, step->mul.factor, 0x1p-16f);
     }
-    return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
+    return write_binary(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
 }
 
-static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind, int x,
-                int padding)
+/* Adds a pool of x with this padding. */
+static int add_pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind, int x,
+                    int padding)
 {
     const oct_conv_shape *s = &step->pool.shape;
-    const int y = oct_to_tflite_made(
+    const int y = oct_to_tflite_apply(
         p->w, kind, OCT_TO_TFLITE_INPUTS(x),
         oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, s->out_h, s->out_w, s->out_c}),
         OCT_TO_TFLITE_OPTIONS({0, 1, padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
@@ -427,7 +430,7 @@ static int write_max_pool(oct_to_tflite_program *p, const oct_step *step)
     const oct_conv_shape *s = &step->pool.shape;
     int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
     const int padding = pad_window(p, s, 0, &x);
-    return pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
+    return add_pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
 }
 
 /* TFLite averages what lies inside of the input; padding that counts is put around it before. */
@@ -449,28 +452,28 @@ static int write_avg_pool(oct_to_tflite_program *p, const oct_step *step)
                               oct_step_input(p->program, step, 0)->q.zero_point);
     else if (pads)
         padding = SAME;
-    if (!step->pool.of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
-    return pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
+    if (!step->pool.of_codes) oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_AVERAGE, step);
+    return add_pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
 }
 
 static int write_softmax(oct_to_tflite_program *p, int x)
 {
     enum { BETA = 0x3f800000 }; /* the bits of 1.0f */
     if (p->w->status != OCT_OK) return OCT_TFLITE_NONE;
-    return oct_to_tflite_made(p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
-                              oct_to_tflite_like(p->w, x, oct_to_tflite_at(p->w, x)->ndim,
-                                                 oct_to_tflite_at(p->w, x)->dims),
-                              OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
+    return oct_to_tflite_apply(p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
+                               oct_to_tflite_like(p->w, x, oct_to_tflite_at(p->w, x)->ndim,
+                                                  oct_to_tflite_at(p->w, x)->dims),
+                               OCT_TO_TFLITE_OPTIONS({0, 4, BETA}));
 }
 
 static int write_softmax_step(oct_to_tflite_program *p, const oct_step *step)
 {
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SOFTMAX, step);
+    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SOFTMAX, step);
     const int y = write_softmax(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
     return quantize_to(p, step->output, reshape_to_value(p, step, y));
 }
 
-/* Of float layers, TFLite's files of Octet's have what classifiers end with. */
+/* Writes a float layer: only of softmax, with which classifiers end. */
 static int write_float_fallback(oct_to_tflite_program *p, const oct_step *step)
 {
     if (strcmp(step->fallback->type, "softmax") != 0)
@@ -478,7 +481,7 @@ static int write_float_fallback(oct_to_tflite_program *p, const oct_step *step)
                                   "%s: stays float, and no operator of TFLite is written for %s; "
                                   "quantize it, or take --format onnx, which has float layers",
                                   step->name, step->fallback->type);
-    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FALLBACK, step);
+    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_FALLBACK, step);
     return reshape_to_value(p, step, write_softmax(p, p->values[step->input[0]]));
 }
 

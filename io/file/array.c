@@ -40,37 +40,37 @@ oct_status oct_span_read(const oct_span *span, int64_t at, void *to, size_t byte
     return OCT_OK;
 }
 
-bool oct_array_whole(const oct_array *a, const uint8_t *at, int64_t *value)
+bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *value)
 {
     uint64_t bits = 0;
-    OCT_ASSERT(a->bytes >= 1 && a->bytes <= sizeof bits);
-    for (size_t i = 0; i < a->bytes; i++)
-        bits |= (uint64_t)at[i] << (8 * i);
-    const unsigned shift = 64 - 8 * (unsigned)a->bytes;
-    if (a->kind == 'f' || (a->kind == 'u' && bits > INT64_MAX)) return false;
-    *value = a->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
+    OCT_ASSERT(array->bytes >= 1 && array->bytes <= sizeof bits);
+    for (size_t i = 0; i < array->bytes; i++)
+        bits |= (uint64_t)element[i] << (8 * i);
+    const unsigned shift = 64 - 8 * (unsigned)array->bytes;
+    if (array->kind == 'f' || (array->kind == 'u' && bits > INT64_MAX)) return false;
+    *value = array->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
     return true;
 }
 
-double oct_array_real(const oct_array *a, const uint8_t *at)
+double oct_array_real(const oct_array *array, const uint8_t *element)
 {
     int64_t number = 0;
-    if (a->kind == 'f' && a->bytes == 2) {
+    if (array->kind == 'f' && array->bytes == 2) {
         uint16_t half;
-        memcpy(&half, at, sizeof half);
+        memcpy(&half, element, sizeof half);
         return (double)oct_half_value(half);
     }
-    if (a->kind == 'f' && a->bytes == 4) {
+    if (array->kind == 'f' && array->bytes == 4) {
         float value;
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, element, sizeof value);
         return (double)value;
     }
-    if (a->kind == 'f') {
+    if (array->kind == 'f') {
         double value;
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, element, sizeof value);
         return value;
     }
-    return oct_array_whole(a, at, &number) ? (double)number : (double)INFINITY;
+    return oct_array_whole(array, element, &number) ? (double)number : (double)INFINITY;
 }
 
 int64_t oct_array_row(const oct_array *array)
@@ -89,7 +89,7 @@ oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, 
     else
         OCT_TRY(
             oct_span_read(&array->span, first * sample, to, (size_t)(count * sample), array->name));
-    if (array->big) {
+    if (array->big) { /* swaps bytes to little-endian order */
         uint8_t *at = to;
         for (int64_t i = 0; i < count * row; i++, at += array->bytes)
             for (size_t b = 0; b < array->bytes / 2; b++) {

@@ -35,14 +35,16 @@ struct oct_array {
     void (*drop)(oct_array *array);
 };
 
+/* Reads samples [first, first + count) as the array has its numbers, little-endian. */
 oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count,
                           void *to) OCT_NODISCARD;
 /* Reads numbers as samples have them: bytes as bytes, all other numbers as floats. */
 oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count,
                                   void *to) OCT_NODISCARD;
-int64_t oct_array_row(const oct_array *array); /* numbers of a sample */
-/* An element that was read, as a whole number: false when it is none or beyond 64 bits; as a real one, infinite when
- * it is beyond 64 bits. */
+/* How many numbers a sample has. */
+int64_t oct_array_row(const oct_array *array);
+/* An element that was read, as a whole number: false when it is none or beyond 64 bits. */
 bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *value);
+/* An element that was read, as a real number: infinite for a whole one beyond 64 bits. */
 double oct_array_real(const oct_array *array, const uint8_t *element);
 void oct_array_close(oct_array *array);

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the machine denies is a matter of resources; all else is the file's own fault. */
+/* Fails for a file that cannot be read: OCT_RESOURCE where the machine denies it; all else is the file's own fault. */
 static oct_status read_failure(const char *path, int error)
 {
     bool denied =
@@ -44,7 +44,7 @@ oct_status oct_file_check_regular(const char *path, const struct stat *info)
     return OCT_OK;
 }
 
-/* A signal may interrupt it, which says nothing about the file: it returns what is left when none did. */
+/* Opens a file, again while signals interrupt that, since they say nothing about the file. */
 static int open_file(const char *path, int flags)
 {
     int fd;
@@ -87,15 +87,15 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
     enum { STRIDE = 1 << 16 };
     oct_status status = OCT_OK;
     char *data = NULL;
-    size_t used = 0, capacity = 0, there;
+    size_t used = 0, capacity = 0, expected;
     int fd;
 
     *bytes = NULL;
     *size = 0;
-    OCT_TRY(oct_file_open(path, limit, &fd, &there));
+    OCT_TRY(oct_file_open(path, limit, &fd, &expected));
     /* The size is only a first guess: a file may grow. Beside the content there is room for the byte
      * that would be too many and for the NUL. */
-    OCT_TRY_OUT(oct_grow(&data, &capacity, there + 2, 1));
+    OCT_TRY_OUT(oct_grow(&data, &capacity, expected + 2, 1));
     for (;;) {
         if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
         ssize_t got = read(fd, data + used, capacity - used - 1);
@@ -151,7 +151,7 @@ oct_status oct_file_check_place(const char *path)
     return error ? write_failure(path, error) : OCT_OK;
 }
 
-/* A signal may interrupt it as it may open_file. */
+/* Syncs a file, again while signals interrupt that; returns 0 or an errno. */
 static int sync_file(int fd)
 {
     int done;
@@ -190,8 +190,8 @@ void oct_new_file_discard(oct_new_file **file)
     oct_free(file);
 }
 
-/* Returns how long NAME is in "NAME.PID-COUNT.tmp", 0 where a name is none of these. */
-static size_t stem_of_temp(const char *name)
+/* Returns the length of NAME in "NAME.PID-COUNT.tmp", 0 where a name is none of these. */
+static size_t temp_stem_length(const char *name)
 {
     static const char end[] = ".tmp";
     size_t length = strlen(name);
@@ -209,7 +209,7 @@ static size_t stem_of_temp(const char *name)
 
 bool oct_file_is_temp(const char *name)
 {
-    return stem_of_temp(name) > 0;
+    return temp_stem_length(name) > 0;
 }
 
 /* Removes the temp files that killed writers left. A living writer holds the lock of its temp file, on any host and under
@@ -222,7 +222,7 @@ static void remove_temps(const char *folder, int open_flags, const char *base)
     if (!dir) return;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        const size_t stem = stem_of_temp(name);
+        const size_t stem = temp_stem_length(name);
         if (stem == 0 || (base && (strlen(base) != stem || memcmp(name, base, stem) != 0)))
             continue;
         const int temp = openat(dirfd(dir), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

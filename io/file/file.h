@@ -40,8 +40,10 @@ oct_status oct_file_check_place(const char *path) OCT_NODISCARD;
 /* A file of `size` bytes that is written in pieces. Nobody sees any of it before commit, which frees it on
  * failure too; discard leaves nothing. */
 typedef struct oct_new_file oct_new_file;
+/* Creates a temporary file beside path, locked, with `size` bytes reserved. */
 oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size) OCT_NODISCARD;
 oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size) OCT_NODISCARD;
+/* Syncs the file, renames it to its path, syncs the folder, and frees `file`, also on failure. */
 oct_status oct_new_file_commit(oct_new_file **file) OCT_NODISCARD;
 void oct_new_file_discard(oct_new_file **file); /* NULL is fine */
 /* Appends to a file that is open and has `*length` good bytes: all, or nothing, and then errno says why. A file
@@ -49,8 +51,9 @@ void oct_new_file_discard(oct_new_file **file); /* NULL is fine */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size);
 /* Removes from a folder the temp files that killed writers left; where the file system has no locks, all of them. */
 void oct_file_clean(const char *folder);
-bool oct_file_is_temp(const char *name);                     /* the bare name of such a file */
-oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */
+bool oct_file_is_temp(const char *name); /* the bare name of such a file */
+/* Makes a folder and those above it, like mkdir -p. */
+oct_status oct_make_folders(const char *path) OCT_NODISCARD;
 bool oct_file_exists(const char *path);
 
 /* Takes the exclusive lock of a run folder (`<folder>/lock`, holding host and pid): OCT_RESOURCE naming the holder when

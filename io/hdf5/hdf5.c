@@ -115,7 +115,7 @@ static oct_status sort_objects(oct_h5 *h5)
 static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
 {
     oct_h5_message m = {.kind = OCT_H5_LIST, .bytes = h5->span.size};
-    int64_t path_bytes = ((int64_t)1 << 20) + 8 * h5->span.size;
+    int64_t path_bytes = ((int64_t)1 << 20) + 8 * h5->span.size; /* more paths no file can hold */
     bool done = false;
     OCT_TRY(oct_h5_child_start(child, &h5->span, h5->name));
     OCT_TRY(oct_h5_child_ask(child, &m));
@@ -235,7 +235,7 @@ const char *oct_h5_next_dataset(const oct_h5 *file, const char *prefix, size_t *
     return NULL;
 }
 
-oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape)
+oct_status oct_h5_describe(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape)
 {
     oct_h5_object *found;
     OCT_TRY(find_dataset(file, path, &found));
@@ -289,7 +289,7 @@ oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char *
     oct_shape shape;
 
     *text = NULL;
-    OCT_TRY(oct_h5_look(file, path, &dtype, &shape));
+    OCT_TRY(oct_h5_describe(file, path, &dtype, &shape));
     OCT_CHECK(dtype == OCT_U8 && shape.ndim == 1, OCT_DATA, "%s: %s is not a text", file->name,
               path);
     OCT_CHECK((uint64_t)shape.dim[0] <= limit, OCT_DATA, "%s: %s has %s, more than the %s allowed",

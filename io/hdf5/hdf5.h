@@ -10,9 +10,9 @@ typedef struct oct_h5 oct_h5;
 
 /* Begins an image, with room for this many bytes (0: not known), which take no memory before they are written. */
 oct_status oct_h5_create(oct_h5 **file, size_t size) OCT_NODISCARD;
-/* Opens an image of `size` bytes in memory (fd -1) or on the disk, borrowed until close: of a file, which must be whole by a
- * digest, values are read where they are asked for. `name` for messages. OCT_DATA where it holds anything but groups and plain
- * data sets. */
+/* Opens an image of `size` bytes in memory (fd -1) or in a file whose digest was checked (fd), borrowed until close.
+ * Values of a file are read when they are asked for. `name` for messages. OCT_DATA where it holds anything but groups
+ * and plain data sets. */
 oct_status oct_h5_open(oct_h5 **file, int fd, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
@@ -24,6 +24,7 @@ enum { OCT_CHECKSUM_BYTES = 32 };
 oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size) OCT_NODISCARD;
 /* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
+/* Whether an image in memory is followed by its SHA-256. */
 bool oct_h5_checksum_fits(const void *bytes, size_t size);
 bool oct_h5_begins(const void *bytes, size_t size); /* with the signature of HDF5 */
 /* OCT_DATA when the checksum does not fit, in a sentence without the file's name. */
@@ -47,15 +48,16 @@ oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shap
 oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                            void *data) OCT_NODISCARD;
 /* Gives dtype and shape; OCT_DATA when it is missing. This and what reads is for opened files. */
-oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype,
-                       oct_shape *shape) OCT_NODISCARD;
+oct_status oct_h5_describe(oct_h5 *file, const char *path, oct_dtype *dtype,
+                           oct_shape *shape) OCT_NODISCARD;
 bool oct_h5_has(oct_h5 *file, const char *path);
 bool oct_h5_is_group(oct_h5 *file, const char *path);
-/* Texts are u8 data sets; *text is oct_alloc'ed, at most `limit` bytes. */
 oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text) OCT_NODISCARD;
+/* Reads a text, a u8 data set, of at most `limit` bytes; *text is oct_alloc'ed, with a NUL after. */
 oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit,
                             char **text) OCT_NODISCARD;
 oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value) OCT_NODISCARD;
+/* Reads a scalar; OCT_DATA outside of min to max. */
 oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max,
                            int64_t *value) OCT_NODISCARD;
 /* Gives the path of each data set that begins with a prefix in turn, in the order of the paths, and NULL at the end; *next

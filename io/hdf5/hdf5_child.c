@@ -22,7 +22,8 @@
 
 enum { SILENT_SECONDS_MAX = 600, CHUNK = 1 << 20, ASKED_MAX = 1 << 24 };
 
-/* Starts the program at a path, with the socket as its standard input; errno says why it fails. */
+/* Starts the program at a path; the socket is its standard input, and LD_LIBRARY_PATH its whole environment. errno says
+ * why it fails. */
 static oct_status spawn(const char *path, int socket, pid_t *pid)
 {
     char name[] = PROGRAM, unconfined[] = "unconfined", *environment[2] = {NULL};
@@ -123,6 +124,7 @@ oct_status oct_h5_child_ask(oct_h5_child *child, const oct_h5_message *request)
     return send_bytes(child, request, sizeof *request);
 }
 
+/* Answers ASK: sends the program the bytes of the file that it has asked for. */
 static oct_status send_file_bytes(oct_h5_child *child, int64_t at, int64_t bytes)
 {
     uint8_t *chunk = NULL;

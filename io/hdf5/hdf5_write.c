@@ -37,6 +37,7 @@ typedef struct driver_access {
     image_memory *memory;
 } driver_access;
 
+/* Gives HDF5 a file over the memory that its access options name. */
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t most)
 {
     const driver_access *given = H5Pget_driver_info(access);
@@ -59,7 +60,7 @@ static image_memory *memory_of(const H5FD_t *base)
     return ((const driver_file *)base)->memory;
 }
 
-/* As the driver core says, so that files are laid out as there. */
+/* Gives HDF5 the flags of its driver `core`, so that files are laid out as by that. */
 static herr_t driver_query(const H5FD_t *base, unsigned long *flags)
 {
     (void)base;
@@ -74,7 +75,7 @@ static haddr_t driver_get_end(const H5FD_t *base, H5FD_mem_t type)
     return memory_of(base)->end;
 }
 
-/* Memory is taken here, where HDF5 handles a failure. */
+/* Sets the end of what is allocated in the file, and makes memory for it, since HDF5 handles a failure of this call. */
 static herr_t driver_set_end(H5FD_t *base, H5FD_mem_t type, haddr_t end)
 {
     image_memory *memory = memory_of(base);
@@ -111,13 +112,14 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t options, haddr_t
 {
     image_memory *memory = memory_of(base);
     (void)type, (void)options;
-    if (memory->taken) return 0;
+    if (memory->taken) return 0; /* the image is finished, and nothing more is kept */
     if (!is_inside(memory, at, size)) return -1;
     if (size > 0) memcpy(memory->bytes + at, from, size);
     if (at + size > memory->written) memory->written = at + size;
     return 0;
 }
 
+/* Lets all up to the end of the file count as written: zeros where nothing was. */
 static herr_t driver_truncate(H5FD_t *base, hid_t options, hbool_t closing)
 {
     image_memory *memory = memory_of(base);

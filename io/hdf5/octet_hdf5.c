@@ -51,6 +51,7 @@ static bool send_refusal(oct_h5_refusal why, const char *name)
 
 /* Confinement. */
 
+/* Sets a resource limit of this process; the hard one is never raised. */
 static void set_limit(__rlimit_resource_t resource, rlim_t soft, rlim_t hard)
 {
     struct rlimit before = {0};
@@ -98,6 +99,7 @@ static int filter_calls(scmp_filter_ctx context)
     return bad != 0 ? bad : seccomp_load(context);
 }
 
+/* Limits memory, files and core dumps, and with `filtered` system calls. False: the system cannot. */
 static bool confine_process(bool filtered)
 {
     limit_memory(0);
@@ -126,6 +128,7 @@ static bool request_bytes(uint64_t at, size_t bytes, void *to)
     return send_bytes(&m, sizeof m) && receive_bytes(to, bytes);
 }
 
+/* Gives page `number` of the file, received or kept from before; NULL: the socket is closed. */
 static const uint8_t *read_page(uint64_t number)
 {
     const uint64_t rest = (uint64_t)file_size - number * PAGE, kept = number % PAGES;
@@ -162,7 +165,7 @@ static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t options, haddr_t
     return -1;
 }
 
-/* One file and no second one, which an external link would name. */
+/* Opens the one file that there is; a second one, which an external link would name, is refused. */
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t most)
 {
     static H5FD_t only;
@@ -218,6 +221,7 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
+/* Opens the file over the socket, without plug-ins and external links. */
 static hid_t open_hdf5_file(void)
 {
     if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0 ||
@@ -240,7 +244,7 @@ static bool add_dims(oct_h5_message *m, int ndim, const hsize_t *dims)
     return true;
 }
 
-/* Whether an enumeration is what h5py writes truth values as. */
+/* Whether an enumeration is FALSE and TRUE in a byte, as h5py writes truth values. */
 static bool is_boolean(hid_t type)
 {
     bool same = H5Tget_nmembers(type) == 2 && H5Tget_size(type) == 1;
@@ -257,6 +261,7 @@ static size_t rounded_up_width(size_t size)
     return size <= 1 ? 1 : size <= 2 ? 2 : size <= 4 ? 4 : 8;
 }
 
+/* The type in memory of elements that m describes: kind u, i or f, and 1, 2, 4 or 8 bytes. */
 static hid_t native_type(const oct_h5_message *m)
 {
     const hid_t types[3][4] = {
@@ -456,6 +461,7 @@ static bool send_samples(int64_t first, int64_t count)
     return sent;
 }
 
+/* Carries out a request (hdf5_wire.h); false: the conversation ends. */
 static bool answer_request(const oct_h5_message *m)
 {
     static hid_t file = -1;

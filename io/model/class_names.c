@@ -51,7 +51,7 @@ bool oct_class_names_fit(const char *text, int64_t count)
     return lines == count && *last == '\0' && oct_is_plain_text(text);
 }
 
-/* Finds a line; NULL beyond the last. */
+/* Finds line `number` of a text, counted from 0, and its length without the newline; NULL beyond the last. */
 static const char *find_line(const char *text, int64_t number, size_t *bytes)
 {
     while (text && number-- > 0) {

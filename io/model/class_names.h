@@ -5,7 +5,7 @@
 
 enum { OCT_CLASS_NAMES_BYTES_MAX = 1 << 20 };
 
-/* Makes the text; NULL for a data set without names. OCT_DATA for names that are no plain lines of text. */
+/* Makes the text of a data set's class names, a line each; NULL: none. OCT_DATA for names that are no plain lines. */
 oct_status oct_class_names_make(char **text, const oct_dataset *data) OCT_NODISCARD;
 /* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
 bool oct_is_plain_text(const char *text);
@@ -13,7 +13,7 @@ bool oct_is_plain_text(const char *text);
 bool oct_class_names_fit(const char *text, int64_t count);
 /* What to call a class: its name, or "class 3" where there is none (text may be NULL). */
 oct_shown oct_class_name(const char *text, int64_t number);
-/* Refuses a data set whose names are not those of the file that is named: OCT_DATA with the first that differs. One of
- * them without names is fine. */
+/* Refuses a data set whose class names are not those of a model or checkpoint (text; file: its path): OCT_DATA with the
+ * first that differs. Either may have no names. */
 oct_status oct_class_names_check(const char *text, const oct_dataset *data,
                                  const char *file) OCT_NODISCARD;

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The largest |accumulator| of a step, 0 where it has none. */
+/* The largest |accumulator| that a step can reach for any codes of its input; 0: it has no weights. */
 static int64_t accumulator_bound(const oct_program *program, const oct_step *step)
 {
     int64_t most = 0;
@@ -31,7 +31,7 @@ oct_status oct_model_find_bounds(oct_model *model)
     return OCT_OK;
 }
 
-/* Whether the multipliers of a layer follow from its scales, which exported files have. */
+/* Whether a layer's multipliers are in_scale * weight_scale / out_scale: exported files have only the scales. */
 static bool fits_scales(const oct_program *program, const oct_step *step)
 {
     if (!oct_step_type_of(step->kind)->weights) return true;
@@ -47,7 +47,7 @@ static bool fits_scales(const oct_program *program, const oct_step *step)
     return fits;
 }
 
-/* The figures follow from each other; which of them are true shows on the test set (octet verify). */
+/* Checks that the figures of the certificate agree; whether they are true shows on the test set (octet verify). */
 static oct_status check_certificate(const oct_model *model)
 {
     const oct_certificate *c = &model->certificate;

@@ -45,7 +45,7 @@ typedef struct oct_model {
 #define OCT_MODEL_WORK 0x1p36
 #define OCT_MODEL_SET_WORK 0x1p48 /* for a test set */
 void oct_model_allow_large(void);
-/* Checks that running the model for `samples` takes no more work than that: OCT_DATA. */
+/* Checks that running the model for `samples` takes no more than OCT_MODEL_SET_WORK multiply-adds: OCT_DATA. */
 oct_status oct_model_check_work(const oct_model *model, int64_t samples,
                                 const char *path) OCT_NODISCARD;
 
@@ -59,9 +59,9 @@ enum {
 };
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
 oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
-/* Finds overflow_bound of a program that has passed its check. */
+/* Computes overflow_bound, the largest |accumulator| of each step, of a program that has passed its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
-/* Runs a program on samples of all its inputs, one after another as in golden_input, and gives their outputs. */
+/* Runs a program on samples, each with all its inputs one after another as in golden_input, and gives their outputs. */
 oct_status oct_model_run_golden(const oct_program *program, const float *inputs, int64_t samples,
                                 uint8_t *outputs) OCT_NODISCARD;
 void oct_model_free(oct_model *model);

@@ -74,7 +74,7 @@ static oct_status transfer_array(const model_file *f, const char *path, oct_dtyp
                      : oct_h5_read(f->h5, path, dtype, shape, data);
 }
 
-/* An array whose memory is allocated when it is read; block: a T **. */
+/* Writes an array, or reads it into memory that is allocated for it; block: a T **. */
 static oct_status transfer_new_array(const model_file *f, const char *path, oct_dtype dtype,
                                      oct_shape shape, void *block)
 {
@@ -100,7 +100,7 @@ static oct_status transfer_text(const model_file *f, const char *path, size_t mo
                      : oct_h5_read_text(f->h5, path, most, text);
 }
 
-/* The arrays of a step, whose shapes follow from the text. */
+/* Writes or reads the arrays of a step, whose shapes follow from the program's text. */
 static oct_status transfer_step_arrays(const model_file *f, int64_t number, oct_step *step)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
@@ -124,7 +124,7 @@ static oct_status transfer_step_arrays(const model_file *f, int64_t number, oct_
     return OCT_OK;
 }
 
-/* The text of the program, then the arrays of its steps. */
+/* Writes or reads the text of the program, then the arrays of its steps. */
 static oct_status transfer_program(const model_file *f, oct_program *program)
 {
     oct_text text = {0};
@@ -144,7 +144,7 @@ static oct_status transfer_certificate(const model_file *f, oct_certificate *c)
     const oct_shape scalar = {.ndim = 0}, digest = OCT_SHAPE(DIGEST);
     OCT_TRY(transfer_number(f, "certificate/images", 0, INT64_MAX, &c->images));
     OCT_TRY(transfer_number(f, "certificate/logits_differ", 0, INT64_MAX, &c->logits_differ));
-    if (!f->writes) { /* rows bound what is correct */
+    if (!f->writes) { /* rows bound what is correct; files without them have a row for each image */
         c->rows = c->images;
         if (oct_h5_has(f->h5, "certificate/rows"))
             OCT_TRY(oct_h5_read_i64(f->h5, "certificate/rows", 0, INT64_MAX, &c->rows));
@@ -162,7 +162,7 @@ static oct_status transfer_certificate(const model_file *f, oct_certificate *c)
     return transfer_text(f, "certificate/fallbacks", OCT_MODEL_TEXT_MAX, true, &c->fallbacks);
 }
 
-/* The number of the format; that of another Octet is refused with the remedy. */
+/* Writes the number of the format, or reads it and refuses that of another Octet with the remedy. */
 static oct_status transfer_format(const model_file *f)
 {
     int64_t format = FORMAT;
@@ -179,6 +179,7 @@ static oct_status transfer_format(const model_file *f)
     return OCT_OK;
 }
 
+/* Writes or reads means and standard deviations of the first input's channels. */
 static oct_status transfer_means(const model_file *f, oct_model *model)
 {
     const oct_program *program = &model->program;
@@ -190,7 +191,7 @@ static oct_status transfer_means(const model_file *f, oct_model *model)
     return transfer_array(f, "info/std", OCT_F32, means, model->std);
 }
 
-/* The order is that of the file, but for what bounds other parts when they are read. */
+/* Writes or reads all of a model, in the order of the file; but what bounds other parts is read before them. */
 static oct_status transfer_model(const model_file *f, oct_model *model)
 {
     const oct_program *program = &model->program;

@@ -16,6 +16,7 @@
  * or a length and its bytes. */
 enum { KIND_VARINT = 0, KIND_64 = 1, KIND_BYTES = 2, KIND_32 = 5, KIND_BITS = 3, VARINT_MAX = 10 };
 
+/* Appends bytes to a message; without memory for them the message is marked as failed. */
 static void append(oct_proto *m, const void *bytes, size_t count)
 {
     if (!m->failed && oct_grow(&m->data, &m->capacity, m->length + count, 1) != OCT_OK) {
@@ -27,7 +28,7 @@ static void append(oct_proto *m, const void *bytes, size_t count)
     m->length += count;
 }
 
-/* Appends a number of 7 bits a byte, low ones first; the top bit says that more follow. */
+/* Appends a number with 7 bits in each byte, low ones first; the top bit of a byte says that more follow. */
 static void append_varint(oct_proto *m, uint64_t value)
 {
     uint8_t bytes[VARINT_MAX];
@@ -139,7 +140,7 @@ static void warn_of_loss(oct_event_file *file, const char *reason)
     file->lost = true;
 }
 
-/* Writes a message in its frame: length, checksum of the length, message, checksum of the message. Frees the event. */
+/* Appends an event as a TFRecord: length, checksum of the length, message, checksum of the message. Frees the event. */
 static void write_event(oct_event_file *file, oct_proto *event)
 {
     oct_proto frame = {.failed = event->failed};

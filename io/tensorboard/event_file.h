@@ -21,6 +21,7 @@ typedef struct oct_proto {
 void oct_proto_integer(oct_proto *message, int field, int64_t value); /* also bool and enum */
 void oct_proto_float(oct_proto *message, int field, float value);
 void oct_proto_double(oct_proto *message, int field, double value);
+/* Adds a packed field: the length of all values in bytes, then one after another. */
 void oct_proto_doubles(oct_proto *message, int field, const double *values, size_t count);
 void oct_proto_bytes(oct_proto *message, int field, const void *bytes, size_t count);
 void oct_proto_text(oct_proto *message, int field, const char *text);

@@ -61,12 +61,13 @@ bool oct_weight_rename_of(const char *rule, oct_weight_rename *rename)
                                   .to = equals + 1,
                                   .from_length = (size_t)(equals - rule),
                                   .to_length = strlen(equals + 1)};
-    const bool from = rename->from_length > 0 && equals[-1] == '*';
-    const bool to = rename->to_length > 0 && equals[rename->to_length] == '*';
-    rename->prefix = from;
-    if (from) rename->from_length--;
-    if (to) rename->to_length--;
-    return from == to && (from || (rename->from_length > 0 && rename->to_length > 0)) &&
+    const bool from_star = rename->from_length > 0 && equals[-1] == '*';
+    const bool to_star = rename->to_length > 0 && equals[rename->to_length] == '*';
+    rename->prefix = from_star;
+    if (from_star) rename->from_length--;
+    if (to_star) rename->to_length--;
+    return from_star == to_star &&
+           (from_star || (rename->from_length > 0 && rename->to_length > 0)) &&
            !memchr(rename->from, '*', rename->from_length) &&
            !memchr(rename->to, '*', rename->to_length);
 }
@@ -139,7 +140,7 @@ out:
 /* What is known of a value of the trace. */
 typedef struct value_order {
     oct_feature_order features; /* of one with a single dimension after the batch */
-    bool moved;                 /* of four dimensions that are not (N, h, w, c) */
+    bool is_permuted;           /* of four dimensions that are not (N, h, w, c) */
 } value_order;
 
 static bool is_op(const oct_trace_node *node, const char *op)
@@ -174,7 +175,7 @@ static bool is_view(const oct_trace_node *node)
     return is_op(node, "flatten") || is_op(node, "reshape");
 }
 
-/* Follows images that are flattened along the trace. */
+/* Finds from inputs to outputs which values (N, features) are flattened images: their features come as (h, w, c). */
 static void find_orders_forward(const oct_trace *trace, value_order *values)
 {
     for (size_t i = 0; i < trace->num_nodes; i++) {
@@ -184,15 +185,15 @@ static void find_orders_forward(const oct_trace *trace, value_order *values)
         value_order *out = &values[node->output];
         const oct_shape *shape = &trace->values[node->output].shape;
         if (is_op(node, "move") || is_op(node, "matmul"))
-            out->moved = true;
-        else if (is_view(node) && shape->ndim == 2 && !in->moved)
+            out->is_permuted = true;
+        else if (is_view(node) && shape->ndim == 2 && !in->is_permuted)
             out->features = order_of_image(&trace->values[node->input[0]].shape);
         else if (keeps_places(trace, node))
             *out = *in;
     }
 }
 
-/* Follows features that become an image back along the trace: they have its order before they do. */
+/* Finds from outputs to inputs which features become an image: the layers before the reshape give them in its order. */
 static void find_orders_backward(const oct_trace *trace, value_order *values)
 {
     for (size_t i = trace->num_nodes; i-- > 0;) {
@@ -215,7 +216,8 @@ static const module_order *find_module_order(const model_order *order, const oct
     return NULL;
 }
 
-/* Traces the model in evaluation mode on the example. The caller frees the modules. */
+/* Finds the feature orders of each module's input and output, in a trace of the model on the example in evaluation
+ * mode. The caller frees the modules. */
 static oct_status find_feature_orders(model_order *order, oct_module *root,
                                       const oct_example *example)
 {
@@ -253,31 +255,34 @@ static int strip_ones(int ndim, const int64_t *dim, int *first)
     return ndim - *first;
 }
 
+/* Whether dimensions are equal without those of 1 before and after the others. */
 static bool equal_but_for_ones(const oct_torch_layout *layout, const oct_weight *array)
 {
-    int a, b;
-    const int n = strip_ones(layout->ndim, layout->dim, &a);
-    return strip_ones(array->ndim, array->dim, &b) == n &&
-           memcmp(layout->dim + a, array->dim + b, (size_t)n * sizeof array->dim[0]) == 0;
+    int first, array_first;
+    const int n = strip_ones(layout->ndim, layout->dim, &first);
+    return strip_ones(array->ndim, array->dim, &array_first) == n &&
+           memcmp(layout->dim + first, array->dim + array_first,
+                  (size_t)n * sizeof array->dim[0]) == 0;
 }
 
-/* Whether dimensions are products of neighbouring ones of the order. */
+/* Whether dimensions are products of neighbouring ones of the order: (O, 9 I) of (O, 3, 3, I). */
 static bool merges_into(const oct_file_order *order, int ndim, const int64_t *dim)
 {
-    int at = 0;
+    int next = 0;
     for (int i = 0; i < ndim; i++) {
         int64_t size = 1;
-        while (size < dim[i] && at < order->dims)
-            size *= order->size[at++];
+        while (size < dim[i] && next < order->dims)
+            size *= order->size[next++];
         if (size != dim[i]) return false;
     }
-    for (; at < order->dims; at++)
-        if (order->size[at] != 1) return false;
+    for (; next < order->dims; next++)
+        if (order->size[next] != 1) return false;
     return true;
 }
 
 /* The parameters and buffers of the model. */
 
+/* Adds a float parameter or buffer to the tensors to fill, under its path in the model. */
 static oct_status add_tensor(fit *f, const oct_module *module, const char *name, model_tensor like)
 {
     char path[256];
@@ -329,7 +334,7 @@ static oct_status check_skips(const fit *f)
     return OCT_OK;
 }
 
-/* Adds a name to the first ones of a list. */
+/* Counts a name, and adds it to a text that lists the first SHOWN of them. */
 static oct_status add_name(oct_text *list, int64_t *count, const char *name)
 {
     const int64_t at = (*count)++;
@@ -338,26 +343,26 @@ static oct_status add_name(oct_text *list, int64_t *count, const char *name)
     return oct_text_add(list, "%s%s", at ? ", " : "", SHOW(name));
 }
 
-/* Takes note of an array that does not have a tensor's shape. */
-static oct_status note_misfit(fit *f, model_tensor *s, const oct_weight *array)
+/* Reports an array that has not a tensor's shape: a problem, but in a classifier, which keeps its initial values. */
+static oct_status note_misfit(fit *f, model_tensor *t, const oct_weight *array)
 {
-    char here[OCT_WEIGHT_SHAPE_BYTES], there[OCT_WEIGHT_SHAPE_BYTES];
-    oct_weight_shape_text(s->layout.ndim, s->layout.dim, here);
-    oct_weight_shape_text(array->ndim, array->dim, there);
-    s->array = -1;
+    char in_model[OCT_WEIGHT_SHAPE_BYTES], in_file[OCT_WEIGHT_SHAPE_BYTES];
+    oct_weight_shape_text(t->layout.ndim, t->layout.dim, in_model);
+    oct_weight_shape_text(array->ndim, array->dim, in_file);
+    t->array = -1;
     /* The last layer, with another number of outputs. */
-    const bool is_classifier = s->module == f->order.last_layer && array->ndim > 0 &&
-                               array->ndim == s->layout.ndim &&
-                               memcmp(array->dim + 1, s->layout.dim + 1,
+    const bool is_classifier = t->module == f->order.last_layer && array->ndim > 0 &&
+                               array->ndim == t->layout.ndim &&
+                               memcmp(array->dim + 1, t->layout.dim + 1,
                                       (size_t)(array->ndim - 1) * sizeof array->dim[0]) == 0;
     if (is_classifier)
         return oct_text_add(&f->report->classifier, "%s%s is %s in the file and %s here",
-                            f->report->classifier.length ? ", " : "", s->path, there, here);
+                            f->report->classifier.length ? ", " : "", t->path, in_file, in_model);
     if (f->problems++ < PROBLEMS)
         (void)oct_fail_add(OCT_USAGE,
                            "init: %s is %s in %s, but %s in this model; to keep its initial values "
                            "name it in init_skip",
-                           s->path, there, f->weights->path, here);
+                           t->path, in_file, f->weights->path, in_model);
     return OCT_OK;
 }
 
@@ -371,52 +376,54 @@ static file_array *find_name(const fit *f, const char *name)
     return bsearch(name, f->names, (size_t)f->num_names, sizeof *f->names, compare_with_name);
 }
 
-/* Whether an array of the file has the layout of a tensor, which becomes the array's. Dimensions of 1 before and after the
+/* Whether an array of the file fits a tensor, whose layout becomes the array's. Dimensions of 1 before and after the
  * others do not count; a parameter added to images may also be as the model has it. An array whose name a network knows has
  * the shape that the network read there, or is its transpose. */
-static bool choose_layout(model_tensor *s, const oct_weight *array)
+static bool choose_layout(model_tensor *t, const oct_weight *array)
 {
-    if (s->file_name) {
-        const int64_t back[] = {array->dim[1], array->dim[0]};
-        s->order = s->file_name->order;
-        const bool along = merges_into(&s->order, array->ndim, array->dim);
-        const bool across = array->ndim == 2 && merges_into(&s->order, 2, back);
-        if (across && (array->turned || !along)) return oct_file_order_turn(&s->order, back[0]);
-        return along;
+    if (t->file_name) {
+        const int64_t swapped[] = {array->dim[1], array->dim[0]};
+        t->order = t->file_name->order;
+        const bool fits = merges_into(&t->order, array->ndim, array->dim);
+        const bool fits_swapped = array->ndim == 2 && merges_into(&t->order, 2, swapped);
+        if (fits_swapped && (array->transposed || !fits))
+            return oct_file_order_turn(&t->order, swapped[0]);
+        return fits;
     }
-    if (equal_but_for_ones(&s->layout, array)) return true;
-    if (s->layout.ndim != 3) return false;
-    const oct_torch_layout plain = oct_torch_layout_plain(&s->tensor->shape);
+    if (equal_but_for_ones(&t->layout, array)) return true;
+    if (t->layout.ndim != 3) return false;
+    const oct_torch_layout plain = oct_torch_layout_plain(&t->tensor->shape);
     if (!equal_but_for_ones(&plain, array)) return false;
-    s->layout = plain;
+    t->layout = plain;
     return true;
 }
 
 /* Finds a tensor's array, by the name in the file that its network was read from, or by its path. */
-static oct_status match_tensor(fit *f, model_tensor *s)
+static oct_status match_tensor(fit *f, model_tensor *t)
 {
     oct_weight_report *report = f->report;
-    file_array *n = s->file_name ? find_name(f, s->file_name->file) : NULL;
-    if (!n) n = find_name(f, s->path);
+    file_array *found = t->file_name ? find_name(f, t->file_name->file) : NULL;
+    if (!found) found = find_name(f, t->path);
     report->wanted++;
-    if (n) n->used = true;
-    bool keeps = !n;
+    if (found) found->used = true;
+    bool skip = !found;
     for (int i = 0; i < f->rules->skip->count; i++)
-        keeps |= fits_pattern(s->path, f->rules->skip->value[i]);
-    if (keeps) return add_name(&report->kept_names, &report->kept, s->path);
-    const oct_weight *array = &f->weights->arrays[n->array];
-    s->array = n->array;
-    const module_order *order = find_module_order(&f->order, s->module);
-    const bool transposed = s->module->type == &oct_conv_transpose2d_type;
-    s->layout = oct_torch_layout_of(
-        s->module->type, &s->tensor->shape,
-        transposed ? ((const oct_conv2d_module *)s->module)->args.geometry.groups : 1,
+        skip |= fits_pattern(t->path, f->rules->skip->value[i]);
+    if (skip) return add_name(&report->kept_names, &report->kept, t->path);
+    const oct_weight *array = &f->weights->arrays[found->array];
+    t->array = found->array;
+    const module_order *order = find_module_order(&f->order, t->module);
+    const bool transposed = t->module->type == &oct_conv_transpose2d_type;
+    t->layout = oct_torch_layout_of(
+        t->module->type, &t->tensor->shape,
+        transposed ? ((const oct_conv2d_module *)t->module)->args.geometry.groups : 1,
         order ? &order->in : NULL, order ? &order->out : NULL);
-    if (!choose_layout(s, array)) return note_misfit(f, s, array);
+    if (!choose_layout(t, array)) return note_misfit(f, t, array);
     report->taken++;
     return OCT_OK;
 }
 
+/* Finds the array of each tensor, and lists the names that only the file or only the model has. */
 static oct_status match_names(fit *f)
 {
     for (size_t i = 0; i < f->num_tensors; i++)
@@ -426,11 +433,11 @@ static oct_status match_names(fit *f)
         if (!f->names[i].used)
             OCT_TRY(add_name(&f->report->unused_names, &f->report->unused,
                              array_name(f, f->names[i].array)));
-    const char *there = f->report->unused_names.data, *here = f->report->kept_names.data;
+    const char *unused = f->report->unused_names.data, *kept = f->report->kept_names.data;
     OCT_CHECK(f->report->taken > 0, OCT_USAGE,
               "init: no name of %s is one of this model: there %s, here %s; write init_map: "
               "[FROM=TO], such as ['module.*=*']",
-              f->weights->path, there ? there : "none", here ? here : "none");
+              f->weights->path, unused ? unused : "none", kept ? kept : "none");
     return OCT_OK;
 }
 
@@ -441,20 +448,20 @@ static oct_status fill_tensors(const fit *f)
         const model_tensor *t = &f->tensors[i];
         if (t->array < 0 || t->range.min >= t->range.max) continue;
         const oct_weight *array = &f->weights->arrays[t->array];
-        const float *values = f->weights->values + array->data;
+        const float *values = f->weights->values + array->data_begin;
         for (int64_t k = 0; k < oct_weight_numel(array); k++)
             OCT_CHECK((double)values[k] >= t->range.min && (double)values[k] <= t->range.max,
                       OCT_DATA, "%s: %s holds %g, outside of %g to %g", f->weights->path,
                       SHOW(array_name(f, t->array)), (double)values[k], t->range.min, t->range.max);
     }
     for (size_t i = 0; i < f->num_tensors; i++) {
-        const model_tensor *s = &f->tensors[i];
-        if (s->array < 0) continue;
-        const float *values = f->weights->values + f->weights->arrays[s->array].data;
-        if (s->file_name)
-            oct_file_order_in(&s->order, values, oct_f32(s->tensor));
+        const model_tensor *t = &f->tensors[i];
+        if (t->array < 0) continue;
+        const float *values = f->weights->values + f->weights->arrays[t->array].data_begin;
+        if (t->file_name)
+            oct_file_order_in(&t->order, values, oct_f32(t->tensor));
         else
-            oct_move_copy(&s->layout.map, sizeof(float), values, s->tensor->data);
+            oct_move_copy(&t->layout.map, sizeof(float), values, t->tensor->data);
     }
     return OCT_OK;
 }

@@ -12,12 +12,13 @@ typedef struct oct_weight_rules {
         *skip; /* the model's names that keep their values; with a * all that begin so */
 } oct_weight_rules;
 
-/* FROM=TO of a rule of `map`; false: it is none. The lengths leave the * out. */
+/* FROM=TO of a rule of `map`. The lengths leave the * out. */
 typedef struct oct_weight_rename {
     const char *from, *to;
     size_t from_length, to_length;
     bool prefix;
 } oct_weight_rename;
+/* Splits a rule at its '='; false where it is no FROM=TO, or where not both or neither end with a *. */
 bool oct_weight_rename_of(const char *rule, oct_weight_rename *rename);
 
 /* What was done. */
@@ -35,9 +36,9 @@ static inline void oct_weight_report_free(oct_weight_report *report)
     oct_text_free(&report->classifier);
 }
 
-/* Loads what has a name in both. What has not keeps its value; so does the last layer where its number of outputs is
- * another one. example: what the model is called with. OCT_USAGE, and nothing is changed, when no name is in both,
- * when shapes differ elsewhere, or a rule fits no name; OCT_DATA when values cannot be. */
+/* Copies each array of the file into the parameter or buffer of root of its name. Others keep their values, as does the
+ * last layer if its number of outputs differs. example: what the model is called with. OCT_USAGE when no name is in
+ * both, other shapes differ, or a rule fits no name; OCT_DATA for values out of range. Nothing is changed then. */
 oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
                             const oct_example *example, const oct_weight_rules *rules,
                             oct_weight_report *report) OCT_NODISCARD;

@@ -23,7 +23,7 @@ typedef struct oct_weight_format {
     const char *name;
     const char *extension;                        /* ".npz" */
     bool (*is)(const uint8_t *head, size_t size); /* NULL: the first bytes do not say */
-    bool beside;                                  /* values may be in files beside this one */
+    bool external_values;                         /* values may be in files beside this one */
     oct_status (*open)(oct_weight_file *file);    /* lists the arrays: oct_weight_file_add */
     oct_status (*read)(oct_weight_file *file, const oct_weight *array, float *to);
     void (*close)(oct_weight_file *file); /* also after a failed open */
@@ -33,7 +33,7 @@ typedef struct oct_weight_format {
 #include "io/weights/format_list.def"
 #undef OCT_WEIGHT_FORMAT
 
-/* Adds an array of floats; place: the format's own number for it. `like` holds shape and place. */
+/* Adds an array of floats to the list, by its name; `like` has its shape and place, the format's number for it. */
 oct_status oct_weight_file_add(oct_weight_file *file, const char *name,
                                const oct_weight *like) OCT_NODISCARD;
 /* Makes floats of numbers as they are stored in a file. */

@@ -13,8 +13,8 @@ oct_torch_layout oct_torch_layout_plain(const oct_shape *shape)
     return layout;
 }
 
-/* Adds the loops of one dimension, whose neighbours are `step` values apart: (h, w, c) of (c, h, w) where an image
- * is in it. */
+/* Adds the loops over one dimension of a tensor, whose neighbours are `step` values apart in the file; over features
+ * that were an image, loops (h, w, c) over the file's (c, h, w). */
 static void add_loops(oct_move_map *map, int64_t size, int64_t step, const oct_feature_order *image)
 {
     if (!image || image->c == 0 || image->h * image->w * image->c != size) {

@@ -18,10 +18,10 @@ typedef struct oct_feature_order {
     int64_t h, w, c;
 } oct_feature_order;
 
-/* The layout of a tensor of this shape in a module of a type. groups: of a transposed convolution. in, out: what the
- * module's input was and its output becomes; NULL: none. */
+/* The layout in a file of a tensor of this shape that belongs to a module of a type. groups: of a transposed
+ * convolution. in, out: what the module's input was and its output becomes; NULL: none. */
 oct_torch_layout oct_torch_layout_of(const oct_module_type *type, const oct_shape *shape,
                                      int64_t groups, const oct_feature_order *in,
                                      const oct_feature_order *out);
-/* The values in the order of memory. */
+/* The layout of a tensor that is in a file as in the model: the same dimensions, in the same order. */
 oct_torch_layout oct_torch_layout_plain(const oct_shape *shape);

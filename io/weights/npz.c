@@ -8,28 +8,28 @@
 
 static const char ending[] = ".npy";
 
-/* Opens the array of a member of the archive; *other: it holds nothing that a weight is made of. */
+/* Opens the array of a member of the archive; *no_numbers: it holds elements of another type than numbers. */
 static oct_status open_member(const oct_weight_file *file, const char *member, oct_array *array,
-                              bool *other)
+                              bool *no_numbers)
 {
     oct_span span;
     char *shown = NULL;
     OCT_TRY(oct_format(&shown, "%s: %s", file->path, oct_show(member, strlen(member)).text));
     oct_status status = oct_zip_member(file->state, member, &span);
-    if (status == OCT_OK) status = oct_npy_take(array, &span, shown, other);
+    if (status == OCT_OK) status = oct_npy_take(array, &span, shown, no_numbers);
     oct_free(&shown);
     return status;
 }
 
-/* Lists the array of a member, whose name without ".npy" is `length` long. */
+/* Adds the array of a member to the weights if it holds floats; its name without ".npy" is `length` long. */
 static oct_status add_array(oct_weight_file *file, const char *member, size_t length)
 {
     oct_array array;
     oct_weight like = {0};
     char *name = NULL;
-    bool other = false;
-    OCT_TRY(open_member(file, member, &array, &other));
-    const bool is_weight = !other && array.kind == 'f';
+    bool no_numbers = false;
+    OCT_TRY(open_member(file, member, &array, &no_numbers));
+    const bool is_weight = !no_numbers && array.kind == 'f';
     like.ndim = array.shape.ndim;
     memcpy(like.dim, array.shape.dim, sizeof array.shape.dim);
     oct_array_close(&array);
@@ -43,6 +43,7 @@ static oct_status add_array(oct_weight_file *file, const char *member, size_t le
     return status;
 }
 
+/* Opens the archive, and lists its members that are float arrays. */
 static oct_status open_archive(oct_weight_file *file)
 {
     const size_t ending_length = sizeof ending - 1;
@@ -65,13 +66,13 @@ static oct_status read_array(oct_weight_file *file, const oct_weight *weight, fl
     oct_array array;
     uint8_t *bytes = NULL;
     char *member = NULL;
-    bool other = false;
+    bool no_numbers = false;
     OCT_TRY(oct_format(&member, "%s%s", oct_weight_name(file->weights, weight), ending));
-    oct_status status = open_member(file, member, &array, &other);
+    oct_status status = open_member(file, member, &array, &no_numbers);
     oct_free(&member);
     OCT_TRY(status);
-    OCT_CHECK_OUT(!other && array.kind == 'f' && oct_shape_numel(&array.shape) == numel, OCT_DATA,
-                  "%s: has changed while it was read", file->path);
+    OCT_CHECK_OUT(!no_numbers && array.kind == 'f' && oct_shape_numel(&array.shape) == numel,
+                  OCT_DATA, "%s: has changed while it was read", file->path);
     OCT_TRY_OUT(oct_alloc(&bytes, (size_t)numel, array.bytes));
     OCT_TRY_OUT(oct_array_read(&array, 0, array.shape.ndim > 0 ? array.shape.dim[0] : 1, bytes));
     oct_weight_floats(array.bytes == 8   ? OCT_WEIGHT_F64

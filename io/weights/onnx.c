@@ -19,7 +19,7 @@ static bool is_weight(const oct_onnx_value *v)
     return v->parameter && v->data && v->dtype == OCT_F32;
 }
 
-/* Lists the float initializers, and finds which are weights (in, out) of a product. */
+/* Lists the float initializers of a model; weights (in, out) of a MatMul or Gemm transposed, as (out, in). */
 static oct_status open_graph(oct_weight_file *file)
 {
     initializers *s;
@@ -37,7 +37,7 @@ static oct_status open_graph(oct_weight_file *file)
     }
     for (int64_t i = 0; i < s->graph.num_values; i++) {
         const oct_onnx_value *v = &s->graph.values[i];
-        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .turned = s->transposed[i]};
+        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .transposed = s->transposed[i]};
         if (!is_weight(v)) continue;
         for (int d = 0; d < v->ndim; d++)
             like.dim[d] = v->dim[s->transposed[i] ? 1 - d : d];
@@ -46,6 +46,7 @@ static oct_status open_graph(oct_weight_file *file)
     return OCT_OK;
 }
 
+/* Copies the values of an initializer, transposed where it is listed so. */
 static oct_status read_value(oct_weight_file *file, const oct_weight *array, float *to)
 {
     const initializers *s = file->state;
@@ -69,7 +70,7 @@ static void close_graph(oct_weight_file *file)
 const oct_weight_format oct_weight_format_onnx = {
     .name = "onnx",
     .extension = ".onnx",
-    .beside = true,
+    .external_values = true,
     .open = open_graph,
     .read = read_value,
     .close = close_graph,

@@ -21,11 +21,12 @@ typedef struct byte_range {
 /* An open file; its state (format.h). */
 typedef struct tensors {
     oct_span span;
-    int64_t data; /* where the numbers begin */
+    int64_t data_begin; /* where the numbers begin */
     byte_range *ranges;
     size_t count, capacity;
 } tensors;
 
+/* Whether a file begins with the length of a header and the '{' of its JSON. */
 static bool is_safetensors(const uint8_t *head, size_t size)
 {
     uint64_t length = 0;
@@ -42,7 +43,7 @@ static oct_status fail_damaged(const oct_weight_file *file, const char *name, co
                     oct_show(name, strlen(name)).text, what);
 }
 
-/* Finds a type of the format; those that hold no floats have only a size in bits. false: there is none. */
+/* Finds the bits of an element of a dtype and, of floats, how they are stored; false: it is not known. */
 static bool find_type(const char *word, int *bits, bool *is_float, oct_weight_type *type)
 {
     static const struct {
@@ -142,13 +143,14 @@ static oct_status check_ranges(const oct_weight_file *file)
         at = sorted[i].end;
     }
     oct_free(&sorted);
-    OCT_CHECK(whole && at == t->span.size - t->data, OCT_DATA,
+    OCT_CHECK(whole && at == t->span.size - t->data_begin, OCT_DATA,
               "%s: is damaged or cut short: its arrays do not fill the %lld bytes after the header "
               "exactly, without gaps or overlaps",
-              file->path, (long long)(t->span.size - t->data));
+              file->path, (long long)(t->span.size - t->data_begin));
     return OCT_OK;
 }
 
+/* Reads the length of the header and its JSON, and lists the array of each entry. */
 static oct_status read_header(oct_weight_file *file)
 {
     tensors *t = file->state;
@@ -162,7 +164,7 @@ static oct_status read_header(oct_weight_file *file)
               "%lld are read, and no more than the file has",
               file->path, (unsigned long long)length, (long long)header_max);
     if (length == 0) return fail_damaged(file, NULL, "its header is empty");
-    t->data = LENGTH_BYTES + (int64_t)length;
+    t->data_begin = LENGTH_BYTES + (int64_t)length;
     OCT_TRY(oct_mem_check_available(JSON_COST * (size_t)length));
     OCT_TRY(oct_alloc(&text, (size_t)length + 1, 1));
     json_error_t error;
@@ -207,8 +209,8 @@ static oct_status read_tensor(oct_weight_file *file, const oct_weight *array, fl
     oct_status status = oct_alloc(&chunk, CHUNK, (size_t)each);
     for (int64_t at = 0; status == OCT_OK && at < numel; at += CHUNK) {
         const int64_t n = numel - at < CHUNK ? numel - at : CHUNK;
-        status = oct_span_read(&t->span, t->data + r->begin + at * each, chunk, (size_t)(n * each),
-                               file->path);
+        status = oct_span_read(&t->span, t->data_begin + r->begin + at * each, chunk,
+                               (size_t)(n * each), file->path);
         if (status == OCT_OK) oct_weight_floats(r->type, chunk, n, to + at);
     }
     oct_free(&chunk);

@@ -96,8 +96,8 @@ oct_status oct_weight_file_add(oct_weight_file *file, const char *name, const oc
     OCT_TRY(oct_grow(&w->names, &file->cap_names, (size_t)w->name_bytes + length + 1, 1));
     oct_weight *array = &w->arrays[w->count++];
     *array = *like;
-    array->name = w->name_bytes;
-    array->data = w->num_values;
+    array->name_begin = w->name_bytes;
+    array->data_begin = w->num_values;
     memcpy(w->names + w->name_bytes, name, length + 1);
     w->name_bytes += (int64_t)length + 1;
     w->num_values += numel;
@@ -146,7 +146,7 @@ static oct_status read_array(oct_weight_file *file, const oct_weight_format *for
     const oct_weight *array = &w->arrays[i];
     const char *name = oct_weight_name(w, array);
     const int64_t numel = oct_weight_numel(array);
-    float *to = w->values + array->data;
+    float *to = w->values + array->data_begin;
     OCT_TRY(format->read(file, array, to));
     for (int64_t k = 0; k < numel; k++)
         OCT_CHECK(isfinite(to[k]), OCT_DATA,
@@ -198,7 +198,7 @@ oct_status oct_weights_read(oct_weights *weights, const char *path)
         OCT_TRY_OUT(read_array(&file, format, i));
 out:
     format->close(&file);
-    if (status == OCT_OK) status = find_digest(weights, format->beside);
+    if (status == OCT_OK) status = find_digest(weights, format->external_values);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;
 }

@@ -13,12 +13,12 @@
 enum { OCT_WEIGHT_DIMS = 8 };
 
 typedef struct oct_weight {
-    int64_t name; /* where its name begins among the names */
-    int64_t data; /* where its values begin */
+    int64_t name_begin; /* among the names */
+    int64_t data_begin; /* among the values */
     int64_t dim[OCT_WEIGHT_DIMS];
     int32_t ndim;
-    int32_t place; /* for the format */
-    bool turned;   /* a matrix (in, out) of the file that is given as (out, in) */
+    int32_t place;   /* for the format */
+    bool transposed; /* a matrix (in, out) of the file that is given as (out, in) */
 } oct_weight;
 
 /* All arrays of a file, in three blocks that ranks can share as they are. */
@@ -36,16 +36,16 @@ typedef struct oct_weights {
 
 /* Is a path a file of one of the formats, by its name or its first bytes? */
 bool oct_weights_is(const char *path);
-/* Reads all arrays of F64, F32, F16 and BF16 as floats. OCT_DATA with one sentence. */
+/* Reads all arrays of F64, F32, F16 and BF16 of a file as floats, and its digest. OCT_DATA with one sentence. */
 oct_status oct_weights_read(oct_weights *weights, const char *path) OCT_NODISCARD;
 void oct_weights_free(oct_weights *weights);
 
 static inline const char *oct_weight_name(const oct_weights *weights, const oct_weight *array)
 {
-    return weights->names + array->name;
+    return weights->names + array->name_begin;
 }
 /* Elements of an array; -1 when they are more than can be counted. */
 int64_t oct_weight_numel(const oct_weight *array);
-/* "(64, 3, 7, 7)" */
 enum { OCT_WEIGHT_SHAPE_BYTES = 192 };
+/* Writes a shape into text, which it returns: "(64, 3, 7, 7)". */
 const char *oct_weight_shape_text(int ndim, const int64_t *dim, char text[OCT_WEIGHT_SHAPE_BYTES]);

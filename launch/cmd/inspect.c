@@ -54,7 +54,7 @@ static oct_status list_tensors(tensors *t)
             char shape_text[96];
             oct_dtype dtype;
             oct_shape shape;
-            OCT_TRY(oct_h5_look(t->file, path, &dtype, &shape));
+            OCT_TRY(oct_h5_describe(t->file, path, &dtype, &shape));
             t->count++;
             t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
             oct_shape_text(&shape, shape_text);

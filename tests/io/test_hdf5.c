@@ -51,7 +51,7 @@ Test(hdf5, gives_back_every_type_and_shape)
             oct_shape shape;
             size_t size = (size_t)oct_shape_numel(&shapes[s]) * oct_dtype_bytes(dtypes[d]);
             snprintf(path, sizeof path, "a/%s/%zu", oct_dtype_name(dtypes[d]), s);
-            MUST(oct_h5_look(h5, path, &dtype, &shape));
+            MUST(oct_h5_describe(h5, path, &dtype, &shape));
             cr_assert(dtype == dtypes[d] && oct_shape_equal(&shape, &shapes[s]));
             memset(back, 0xee, sizeof back);
             MUST(oct_h5_read(h5, path, dtypes[d], shapes[s], back));
@@ -585,7 +585,7 @@ static void read_all_of(oct_h5 *h5)
     oct_shape shape;
     void *data;
     for (size_t next = 0; (path = oct_h5_next_dataset(h5, "", &next));) {
-        MUST(oct_h5_look(h5, path, &dtype, &shape));
+        MUST(oct_h5_describe(h5, path, &dtype, &shape));
         MUST(oct_h5_read_new(h5, path, dtype, shape, &data));
         oct_free(&data);
     }

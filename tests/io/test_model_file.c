@@ -596,7 +596,7 @@ static void copy_items(copy *c)
         if (odd && c->text) {
             write_text(c);
         } else if (!odd || c->change) {
-            MUST(oct_h5_look(c->from, c->at, &dtype, &shape));
+            MUST(oct_h5_describe(c->from, c->at, &dtype, &shape));
             MUST(oct_h5_read_new(c->from, c->at, dtype, shape, &data));
             size_t bytes = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
             if (odd) c->change(data, bytes, c->user);

@@ -77,7 +77,7 @@ static void read_state(const char *file, const char *item, float *data, size_t r
     oct_shape shape;
     cr_assert(oct_file_read(file, 1 << 28, &bytes, &size) == OCT_OK);
     cr_assert(oct_h5_open_checked(&h5, bytes, size, file) == OCT_OK);
-    cr_assert(oct_h5_look(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_h5_describe(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_fail_text(0));
     cr_assert((size_t)oct_shape_numel(&shape) <= room);
     cr_assert(oct_h5_read(h5, item, dtype, shape, data) == OCT_OK);
     oct_h5_close(&h5);

@@ -174,7 +174,7 @@ static int compare(oct_h5 *a, oct_h5 *b, const char *prefix)
         oct_dtype dtype;
         oct_shape shape;
         void *x = NULL, *y = NULL;
-        cr_assert(oct_h5_look(a, path, &dtype, &shape) == OCT_OK &&
+        cr_assert(oct_h5_describe(a, path, &dtype, &shape) == OCT_OK &&
                       oct_h5_read_new(a, path, dtype, shape, &x) == OCT_OK &&
                       oct_h5_read_new(b, path, dtype, shape, &y) == OCT_OK,
                   "%s", oct_fail_text(0));
