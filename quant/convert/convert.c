@@ -47,7 +47,7 @@ static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const cha
     return OCT_OK;
 }
 
-/* Why a node stays float, for people. */
+/* Why a traced call stays float: what prepare noted at the same call of the graph, or a general reason. */
 static const char *fallback_note(const conversion *c, const oct_trace_node *node)
 {
     const oct_graph *graph = c->graph;
@@ -61,7 +61,7 @@ static const char *fallback_note(const conversion *c, const oct_trace_node *node
     return oct_quant_rule_find(type_of(node)) ? "what it gets is float" : "it has no integer form";
 }
 
-/* Refuses what stays float but cannot be made again from its arguments, or gets no floats. */
+/* Refuses a call that stays float if its module cannot be made again from arguments, or if it gets no floats. */
 static oct_status check_fallback(const oct_emitter *e)
 {
     const oct_trace_node *node = e->node;
@@ -213,7 +213,7 @@ static void end_conversion(conversion *c)
     oct_trace_free(&c->trace);
 }
 
-/* Traces the model and makes the program; the trace and the program's number of each of its values stay until the end. */
+/* Traces the model and makes the program; the trace, and its values' program numbers, stay until end_conversion. */
 static oct_status begin_conversion(conversion *c, oct_program *program, oct_module *root,
                                    const oct_example *example, const oct_target *target,
                                    oct_text *fallbacks)

@@ -11,10 +11,10 @@
 oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
                        const oct_target *target, oct_text *fallbacks) OCT_NODISCARD;
 
+typedef void (*oct_value_fn)(void *user, int64_t value, const void *data, size_t bytes);
 /* Evaluates root on the example's data, one sample, and shows each value of the program that it
  * converts to as the model computes it: a certificate compares them with the program's own. OCT_NO
  * when the forward took another way on this data than `program` goes. */
-typedef void (*oct_value_fn)(void *user, int64_t value, const void *data, size_t bytes);
 oct_status oct_convert_watch(const oct_program *program, oct_module *root,
                              const oct_example *example, oct_value_fn show,
                              void *user) OCT_NODISCARD;

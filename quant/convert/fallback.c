@@ -63,7 +63,8 @@ static oct_status blame_file(oct_status status)
     return oct_fail(OCT_DATA, "%s", text);
 }
 
-/* Creates the module, which may take little more memory than the arrays that it gets. */
+/* Creates the module. Its arguments are a file's and may ask for any size, so it may take no more memory than twice the
+ * bytes of its arrays and a MiB. */
 static oct_status create_module(fallback *self, const oct_module_type *type,
                                 const oct_fallback *from)
 {
@@ -140,6 +141,7 @@ static oct_status open_fallback(void **state, const oct_program *program, const 
     return OCT_OK;
 }
 
+/* oct_fallback_host.run: calls the module on one sample after another, so that no result depends on the batch. */
 static oct_status run_fallback(void *state, int64_t samples, const float *const *input,
                                float *output)
 {

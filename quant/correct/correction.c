@@ -90,7 +90,7 @@ static bool passes_factors(const oct_module *m)
     return false;
 }
 
-/* The layer that reads what `from` gives, through pools; NULL: there is no such one. */
+/* The layer that alone reads the output of node `from`, perhaps with pools between them; NULL: there is none. */
 static oct_qat_conv *reader_of(const oct_graph *g, int64_t from)
 {
     int64_t at = from;
@@ -106,18 +106,19 @@ static oct_qat_conv *reader_of(const oct_graph *g, int64_t from)
     return NULL;
 }
 
-/* Whether a layer reads a value as its first input: the second operand of a sum is no channel of the layer. */
-static bool reads_as_first_input(const oct_graph *g, const oct_qat_conv *second, int64_t value)
+/* Whether a layer multiplies a value by its weights. With a fused add it reads the addend as input 1: no weight could
+ * take in the factor that equalization gives that channel. */
+static bool reads_by_weights(const oct_graph *g, const oct_qat_conv *layer, int64_t value)
 {
-    if (!second->add) return true;
+    if (!layer->add) return true;
     for (size_t i = 0; i < g->num_nodes; i++)
-        if (g->nodes[i].action == OCT_NODE_RUN && g->nodes[i].module == &second->q.base)
+        if (g->nodes[i].action == OCT_NODE_RUN && g->nodes[i].module == &layer->q.base)
             for (int mode = 0; mode < OCT_MODES; mode++)
                 if (oct_graph_input(g, &g->nodes[i], 1, (oct_mode)mode) == value) return false;
     return true;
 }
 
-/* Finds the pairs of layers whose channels can be equalized. */
+/* Finds the pairs of layers whose channels can be equalized: the second alone reads the first, perhaps after a relu. */
 static oct_status find_pairs(const oct_graph *g, pairs *all)
 {
     for (size_t i = 0; i < g->num_nodes; i++) {
@@ -125,7 +126,7 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
         if (!first || first->add) continue;
         if (first->activation != OCT_ACT_NONE && first->activation != OCT_ACT_RELU) continue;
         second = reader_of(g, (int64_t)i);
-        if (!second || !reads_as_first_input(g, second, g->nodes[i].output)) continue;
+        if (!second || !reads_by_weights(g, second, g->nodes[i].output)) continue;
         const int64_t channels = oct_dim(weights_of(first), 0);
         const int64_t reads = conv_of(second)
                                   ? conv_of(second)->args.in_channels
@@ -143,7 +144,7 @@ typedef struct column {
     int64_t rows, row_numel, begin, step;
 } column;
 
-/* Weights are (O, kh, kw, I/groups): a row of them reads the channels of its group, each at all positions of the kernel. */
+/* The weights that read an input channel: of (O, kh, kw, I/groups), in the rows of its group, at all positions. */
 static column column_of(const oct_qat_conv *m, int64_t channel)
 {
     const oct_tensor *weight = weights_of(m);
@@ -154,7 +155,7 @@ static column column_of(const oct_qat_conv *m, int64_t channel)
                     channel % step, step};
 }
 
-/* The largest weight of an output channel, with batch norm's gain. */
+/* The largest |weight| of an output channel, times batch norm's gain |gamma| / sqrt(var + eps). */
 static double largest_out(const oct_qat_conv *m, int64_t channel)
 {
     const oct_tensor *weight = weights_of(m);
@@ -195,7 +196,8 @@ static int exponent_of(double x)
     return mantissa < sqrt(0.5) ? exponent - 1 : exponent;
 }
 
-/* Gives channel i of both layers of a pair the same largest weight, but for a power of two; returns whether it changed. */
+/* Divides a channel of the first layer by r, the power of two nearest to sqrt(its largest weight / the largest weight
+ * that reads it), and multiplies the weights that read it, the second layer's, by r. Returns whether r was not 1. */
 static bool equalize_channel(const pair *p, int64_t channel)
 {
     const column reads = column_of(p->second, channel);
@@ -256,7 +258,7 @@ typedef struct corrector {
     oct_correction *done;
 } corrector;
 
-/* Lists the layers; those that a further call site borrows are removed below. */
+/* Lists a layer to be corrected, unless its weights are tied; lenders are removed below. For oct_module_walk. */
 static oct_status add_layer(void *user, oct_module *module)
 {
     corrector *c = user;
@@ -285,7 +287,8 @@ static oct_status remove_lender(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Begins a round: from now on forwards add to the moments of its layers. */
+/* Begins a round of the next layers, as many as round_bytes_max has room for: forwards now sum moments of their inputs,
+ * for second-order rounding also all products of two (depth x depth a group). */
 static oct_status begin_round(corrector *c)
 {
     const bool products = c->options.rounding == OCT_ROUNDING_GPTQ;

@@ -77,18 +77,18 @@ int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const
     return -1;
 }
 
-oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use read)
+oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use)
 {
-    if (graph->nodes[read.node].called_input[OCT_MODE_EVALUATION][read.input] == read.value)
+    if (graph->nodes[use.node].called_input[OCT_MODE_EVALUATION][use.input] == use.value)
         return OCT_OK;
     for (size_t i = 0; i < graph->num_carried; i++) {
         const oct_graph_carried_use *known = &graph->carried[i];
-        if (known->node == read.node && known->input == read.input && known->value == read.value)
+        if (known->node == use.node && known->input == use.input && known->value == use.value)
             return OCT_OK;
     }
     OCT_TRY(oct_grow(&graph->carried, &graph->cap_carried, graph->num_carried + 1,
                      sizeof *graph->carried));
-    graph->carried[graph->num_carried++] = read;
+    graph->carried[graph->num_carried++] = use;
     return OCT_OK;
 }
 
@@ -136,6 +136,7 @@ bool oct_graph_branches(const oct_graph *graph)
     return differs;
 }
 
+/* A parent knows its child by the address of a pointer to it, the slot; each is allocated alone, so it never moves. */
 oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *name,
                                 oct_module **module)
 {
@@ -175,24 +176,26 @@ static const char *path_of_value(const oct_graph *graph, int64_t value)
     return "";
 }
 
-/* The quantizer that makes the value's codes is the one that the value names, and there is no other
- * one on the way. */
+/* Checks that a value's codes are made by one quantizer, its producer's or that of the QuantStub after it, and that the
+ * value names this one (value->fq). */
 static oct_status check_value(const oct_graph *graph, int64_t number)
 {
     const oct_graph_value *value = &graph->values[number];
     const oct_graph_node *node = value->producer < 0 ? NULL : &graph->nodes[value->producer];
-    const oct_fake_quant *made = quantizer_of(node ? node->module : NULL);
-    const oct_fake_quant *later = quantizer_of(value->quantize);
+    const oct_fake_quant *of_producer = quantizer_of(node ? node->module : NULL);
+    const oct_fake_quant *of_stub = quantizer_of(value->quantize);
     const char *path = path_of_value(graph, number);
-    OCT_CHECK(!made || !later, OCT_DEFECT, "the output of \"%s\" is quantized twice", path);
-    if (value->codes && node && !made) /* codes that keep their input's scale */
-        made = graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
-    OCT_CHECK(value->fq == (later ? later : made) && (value->fq || !value->codes), OCT_DEFECT,
+    OCT_CHECK(!of_producer || !of_stub, OCT_DEFECT, "the output of \"%s\" is quantized twice",
+              path);
+    if (value->codes && node && !of_producer) /* codes that keep their input's scale */
+        of_producer = graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
+    OCT_CHECK(value->fq == (of_stub ? of_stub : of_producer) && (value->fq || !value->codes),
+              OCT_DEFECT,
               "the output of \"%s\" has another quantizer than the one that makes its codes", path);
     return OCT_OK;
 }
 
-/* Fails for a quantizer of the model that is in no list. */
+/* Fails for a quantizer of the model that no item of the list has. */
 static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quantizer *list,
                                    size_t count)
 {

@@ -142,9 +142,9 @@ int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const
 /* Whether the forward does other things in training than in evaluation. */
 bool oct_graph_branches(const oct_graph *graph);
 
+enum { OCT_CALL_BYTES = 320 };
 /* A call site in a sentence: "layer1.conv", "the op 'add' in layer1", "the op 'add' in a hook of
  * conv1". op NULL: the call of the module at `path`. Returns text. */
-enum { OCT_CALL_BYTES = 320 };
 const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook);
 const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES]);
 /* Names what makes a value: a node, "the model's input", or "the model's input 1" of
@@ -161,12 +161,12 @@ oct_status oct_graph_record(oct_graph **graph, oct_module *root, const oct_examp
  * nothing reads. OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace,
                             oct_module *root) OCT_NODISCARD;
-/* Adds a carried use, unless it is known. */
+/* Adds a use of a value that a dynamic block carries from one run to the next, unless it is known. */
 oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use) OCT_NODISCARD;
-/* Takes the training forward's graph into `graph`, which is evaluation's; neither has been changed
- * since it was created. *training is destroyed, also on failure. */
+/* Merges the training forward's graph into `graph`, which is evaluation's, so that it describes both; neither has been
+ * changed since it was created. *training is destroyed, also on failure. */
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training) OCT_NODISCARD;
-/* A graph that is attached is destroyed with its root instead. */
+/* Frees a graph. One that is attached to its root (oct_graph_attach) is destroyed with that instead. */
 void oct_graph_destroy(oct_graph **graph);
 /* Makes `graph` the root's interceptor, to run by its method. The root owns it then, so a pass that
  * adds modules attaches first: their slots must outlive the tree. */

@@ -18,7 +18,7 @@ typedef struct builder {
     size_t *kept_before; /* node -> how many of the nodes before it are kept */
 } builder;
 
-/* The first run of the block that this scope is a run of. */
+/* Of a scope that is a run of a dynamic block (those have a name): the scope that is the first run of that block. */
 static int64_t first_run(const oct_trace *trace, size_t scope)
 {
     const oct_trace_scope *run = &trace->scopes[scope];
@@ -37,8 +37,8 @@ static int64_t repeat_of(const builder *b, int64_t scope)
     return run >= 0 && b->first_of[run] != run ? run : -1;
 }
 
-/* Finds the run of each scope (a scope begins after its parent, so one pass is enough), and numbers the nodes of what is
- * kept: all but the later runs. */
+/* Finds which run of a dynamic block each scope is, or is in (a scope begins after its parent, so one pass is enough),
+ * and how many kept nodes are before each node: later runs are not kept, since the first run stands for them. */
 static void find_runs(builder *b)
 {
     size_t kept = 0;
@@ -113,7 +113,7 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
         node->operand[i] = i;
     }
     for (int mode = 0; mode < OCT_MODES; mode++)
-        node->given[mode] = alias_or_none(graph, traced->given);
+        node->given[mode] = alias_or_none(graph, traced->given); /* what its pre hooks get */
     memcpy(node->called_input[OCT_MODE_TRAINING], node->called_input[OCT_MODE_EVALUATION],
            sizeof node->called_input[0]);
     graph->values[traced->output].producer = (int64_t)graph->num_nodes++;
@@ -167,7 +167,7 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     for (int i = 0; i < traced->num_inputs; i++) {
         int64_t value = graph->values[traced->input[i]].alias;
         int64_t expected = first->called_input[OCT_MODE_EVALUATION][i];
-        bool inside = is_within(&values[traced->input[i]], run);
+        bool inside = is_within(&values[traced->input[i]], run); /* others may differ by run */
         if (inside != is_within(&values[expected], first_run) || (inside && value != expected))
             return refuse_different_node(run, traced, first, "reads another value");
         OCT_TRY(oct_graph_add_carried_use(
@@ -207,9 +207,9 @@ static oct_status add_nodes(builder *b)
     return OCT_OK;
 }
 
-/* Copies the trace's inputs, outputs and scopes. What reads a block's result outside of it reads
- * the first run's; both modes do the same so far. */
-static void copy_ends(builder *b)
+/* Sets the graph's inputs, output and scopes, the same for both modes so far; values of a block's later runs become
+ * those of the first run. */
+static void copy_inputs_and_outputs(builder *b)
 {
     oct_graph *graph = b->graph;
     size_t num_scopes = graph->num_scopes[OCT_MODE_EVALUATION];
@@ -255,7 +255,7 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
     find_runs(&b);
     OCT_TRY_OUT(add_scopes(&b));
     OCT_TRY_OUT(add_nodes(&b));
-    copy_ends(&b);
+    copy_inputs_and_outputs(&b);
 out:
     oct_free(&b.run_of);
     oct_free(&b.first_of);
@@ -268,8 +268,8 @@ out:
 
 /* The forwards of both modes. */
 
-/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not
- * compared, because the block may have run another number of times. */
+/* Whether node x of one recorded forward is the call that node y of another is. Inputs that a dynamic block made are
+ * not compared, because the block may have run another number of times. */
 static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
                       const oct_graph_node *y)
 {
@@ -313,6 +313,7 @@ static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
     }
 }
 
+/* Makes the graph of one forward in this mode. */
 static oct_status trace_once(oct_graph **graph, oct_module *root, const oct_example *example,
                              oct_mode mode)
 {

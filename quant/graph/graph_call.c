@@ -45,13 +45,13 @@ static bool is_untouched(const oct_graph *graph, int64_t value)
     return producer >= 0 && graph->nodes[producer].action == OCT_NODE_UNTOUCHED;
 }
 
-/* A user may get any tensor for a value that comes into a block's run from outside, or out of a block. Untouched float
- * values have no number of their own: what is passed among them is what the forward computes. */
+/* What enters or leaves a block's run may be any tensor, since the block may run any number of times. Float values that
+ * untouched nodes make have no number: the forward may pass others in their place. */
 bool oct_run_fits(const oct_graph *graph, int block, int64_t value, const oct_tensor *x)
 {
     const int64_t producer = graph->values[value].producer;
-    const int made_in = producer >= 0 ? graph->nodes[producer].block : OCT_NO_BLOCK;
-    if (x->graph_value == value || made_in != block) return true;
+    const int producer_block = producer >= 0 ? graph->nodes[producer].block : OCT_NO_BLOCK;
+    if (x->graph_value == value || producer_block != block) return true;
     return is_untouched(graph, value) && !oct_run_is_codes(graph, x);
 }
 
@@ -87,7 +87,8 @@ static bool fits_node(const oct_graph *graph, const oct_graph_node *node,
            odd_input(graph, node, call) < 0;
 }
 
-/* The nodes of the block that runs, or all; those of other blocks are among them. */
+/* The nodes among which that of a call is searched: those of the dynamic block that runs (none, if it was not
+ * recorded); outside of blocks all, where the caller skips those in blocks. */
 static void node_range(const oct_graph *graph, size_t *begin, size_t *end)
 {
     const struct oct_graph_run *run = graph->run;
@@ -113,8 +114,8 @@ const oct_graph_node *oct_run_expected(const oct_graph *graph)
     return NULL;
 }
 
-/* The first node that such a call may be, among those in no order that have not been visited; or NULL. Calls of one
- * module, or of one op in one forward, are distinguished by their order where nothing else differs. */
+/* The first node that fits a call among those that may be called in any order, untouched ones and those of hooks, and
+ * were not called yet; or NULL. Where several fit, their order decides. */
 static const oct_graph_node *find_unordered(const oct_graph *graph, const oct_graph_call *call)
 {
     const struct oct_graph_run *run = graph->run;
@@ -129,8 +130,8 @@ static const oct_graph_node *find_unordered(const oct_graph *graph, const oct_gr
     return NULL;
 }
 
-/* Whether the forward may run this call by itself: no quantized value is in it, and either an untouched node is such a
- * call or no touched one is. */
+/* Whether the forward may compute this call by itself: no input is codes, and of the nodes that are such a call one is
+ * UNTOUCHED, or there is none at all. */
 static bool forward_may_run(const oct_graph *graph, const oct_graph_call *call)
 {
     bool touched = false;
@@ -153,7 +154,7 @@ void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...
     oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     oct_module *module = cx->module;
-    cx->module = NULL;
+    cx->module = NULL; /* whose path would be put in front */
     oct_context_fail(cx, OCT_PREPARE, "%s%s", text,
                      control_flow ? "; control flow that changes from step to step must be in a "
                                     "dynamic block (oct_dynamic_block_begin)"
@@ -187,9 +188,9 @@ static void refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph
                         const oct_graph_call *call)
 {
     char path[256] = "", found[OCT_CALL_BYTES], wanted[OCT_CALL_BYTES];
-    const oct_module *at = call->module ? call->module : call->caller;
+    const oct_module *site = call->module ? call->module : call->caller;
     const int block = graph->run->block;
-    if (at) oct_module_path(at, path);
+    if (site) oct_module_path(site, path);
     oct_call_text(found, call->module ? NULL : call->op, path, call->hook);
     if (node && is_call(node, call))
         refuse_form(cx, graph, node, call, found);
@@ -264,7 +265,7 @@ static oct_tensor *compute_node(oct_context *cx, oct_graph *graph, const oct_gra
                                 oct_tensor *const *x)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
-    if (node->action == OCT_NODE_ALIAS) return graph->run->made[node->output] = x[0];
+    if (node->action == OCT_NODE_ALIAS) return graph->run->tensors[node->output] = x[0];
     for (int i = 0; i < node->num_inputs; i++) {
         int64_t recorded = oct_graph_input(graph, node, i, oct_run_mode_at(graph, node));
         input[i] = oct_run_adapt(cx, graph, node->wants, recorded, x[node->operand[i]]);
@@ -273,12 +274,12 @@ static oct_tensor *compute_node(oct_context *cx, oct_graph *graph, const oct_gra
     oct_tensor *y = node->module == node->called
                         ? oct_module_execute(cx, node->module, input, node->num_inputs)
                         : oct_run_with_hooks(cx, node->module, input, node->num_inputs);
-    bool is_other_value = y && y->graph_value >= 0;
+    bool is_other_value = y && y->graph_value >= 0; /* it has another's number */
     for (int i = 0; i < node->num_inputs; i++)
         is_other_value |= y == input[i];
     if (y && is_other_value) y = oct_run_view(cx, y);
     if (y) y->graph_value = node->output;
-    return graph->run->made[node->output] = y;
+    return graph->run->tensors[node->output] = y;
 }
 
 void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
@@ -286,8 +287,9 @@ void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
     graph->run->visited[node - graph->nodes] = true;
 }
 
-/* Handles a call of the forward or a hook: the expected node computes it, or the forward itself does where nothing touches
- * it (false); anything else is refused. */
+/* Handles a call of the forward or a hook: the node that the recorded order expects computes it, or the forward itself
+ * does where it stays float (false); anything else is refused. An untouched (float) node before the expected one takes
+ * the call first, since only their order distinguishes calls that are otherwise the same. */
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
 {
@@ -297,23 +299,24 @@ bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, co
     const oct_module *caller =
         cx->module && cx->module->type->atomic ? cx->module->parent : cx->module;
     oct_graph_call call = {module, module ? NULL : caller, cx->hook, op, args, x, n};
-    const oct_graph_node *other = find_unordered(graph, &call);
+    const oct_graph_node *unordered = find_unordered(graph, &call);
     if (call.hook) { /* a hook's call that was not recorded is made by the hook */
-        if (other) oct_run_mark_visited(graph, other);
-        if (!other || other->action == OCT_NODE_UNTOUCHED) return false;
-        *y = compute_node(cx, graph, other, x);
+        if (unordered) oct_run_mark_visited(graph, unordered);
+        if (!unordered || unordered->action == OCT_NODE_UNTOUCHED) return false;
+        *y = compute_node(cx, graph, unordered, x);
         return true;
     }
-    const oct_graph_node *node = oct_run_expected(graph);
-    bool untouched = forward_may_run(graph, &call);
-    if (node && fits_node(graph, node, &call) && !(untouched && other && other < node)) {
+    const oct_graph_node *expected = oct_run_expected(graph);
+    bool stays_float = forward_may_run(graph, &call);
+    if (expected && fits_node(graph, expected, &call) &&
+        !(stays_float && unordered && unordered < expected)) {
         struct oct_graph_run *run = graph->run;
-        *(run->block != OCT_NO_BLOCK ? &run->block_next : &run->next) =
-            (size_t)(node - graph->nodes) + 1;
-        *y = compute_node(cx, graph, node, x);
+        size_t *next = run->block != OCT_NO_BLOCK ? &run->block_next : &run->next;
+        *next = (size_t)(expected - graph->nodes) + 1;
+        *y = compute_node(cx, graph, expected, x);
         return true;
     }
-    if (untouched && other) oct_run_mark_visited(graph, other);
-    if (!untouched) refuse_call(cx, graph, node, &call);
-    return !untouched;
+    if (stays_float && unordered) oct_run_mark_visited(graph, unordered);
+    if (!stays_float) refuse_call(cx, graph, expected, &call);
+    return !stays_float;
 }

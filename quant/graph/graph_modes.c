@@ -13,12 +13,12 @@
 enum { SAME_CALL = 1, SAME_INPUTS_TOO = 2 };
 
 typedef struct merger {
-    oct_graph *a, *b;      /* of evaluation, which becomes that of both; of training */
-    int64_t *match;        /* node of b -> the one of a, or -1 */
-    size_t *new_a, *new_b; /* node -> its number in the merged graph */
-    int64_t *value;        /* of b -> of the merged graph; -1: nothing reads it */
-    int *block;            /* likewise */
-    uint32_t *best;        /* likeness of what is left of a (row) and of b (column) */
+    oct_graph *eval, *train;      /* eval becomes the merged graph */
+    int64_t *match;               /* node of train -> the one of eval, or -1 */
+    size_t *new_eval, *new_train; /* node -> its number in the merged graph */
+    int64_t *value;               /* of train -> of the merged graph; -1: nothing reads it */
+    int *block;                   /* likewise */
+    uint32_t *best; /* likeness of the nodes of eval from a row on and of train from a column on */
     oct_graph_node *nodes; /* the merged list */
     size_t num_nodes;
 } merger;
@@ -56,29 +56,32 @@ static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, i
     return false;
 }
 
-/* How much a node of a is like one of b: 0, SAME_CALL or SAME_INPUTS_TOO. */
-static uint32_t likeness(const merger *m, size_t in_a, size_t in_b)
+/* How much a node of evaluation is like one of training: 0, SAME_CALL or SAME_INPUTS_TOO. */
+static uint32_t likeness(const merger *m, size_t in_eval, size_t in_train)
 {
-    const oct_graph_node *x = &m->a->nodes[in_a], *y = &m->b->nodes[in_b];
-    if (!same_call(m->a, x, m->b, y)) return 0;
+    const oct_graph_node *x = &m->eval->nodes[in_eval], *y = &m->train->nodes[in_train];
+    if (!same_call(m->eval, x, m->train, y)) return 0;
     for (int i = 0; i < x->num_inputs; i++)
-        if (!same_source(m->a, evaluation_input(x, i), m->b, evaluation_input(y, i)))
+        if (!same_source(m->eval, evaluation_input(x, i), m->train, evaluation_input(y, i)))
             return SAME_CALL;
     return SAME_INPUTS_TOO;
 }
 
-/* Aligns the nodes of both: the pairs in order with the largest sum of likeness. */
+/* Aligns the nodes of both forwards by a search for the longest common subsequence, weighted by likeness: best[r][c] is
+ * the largest sum of likeness for the nodes from r and c on. */
 static oct_status match_nodes(merger *m)
 {
-    size_t begin = 0, end_a = m->a->num_nodes, end_b = m->b->num_nodes;
-    for (size_t k = 0; k < end_b; k++)
+    size_t begin = 0, end_eval = m->eval->num_nodes, end_train = m->train->num_nodes;
+    for (size_t k = 0; k < end_train; k++)
         m->match[k] = -1;
     /* The common beginning and the common end need no search. */
-    for (; begin < end_a && begin < end_b && likeness(m, begin, begin) == SAME_INPUTS_TOO; begin++)
+    for (; begin < end_eval && begin < end_train && likeness(m, begin, begin) == SAME_INPUTS_TOO;
+         begin++)
         m->match[begin] = (int64_t)begin;
-    while (end_a > begin && end_b > begin && likeness(m, end_a - 1, end_b - 1) == SAME_INPUTS_TOO)
-        m->match[--end_b] = (int64_t)(--end_a);
-    size_t rows = end_a - begin, columns = end_b - begin, width = columns + 1;
+    while (end_eval > begin && end_train > begin &&
+           likeness(m, end_eval - 1, end_train - 1) == SAME_INPUTS_TOO)
+        m->match[--end_train] = (int64_t)(--end_eval);
+    size_t rows = end_eval - begin, columns = end_train - begin, width = columns + 1;
     OCT_TRY(oct_alloc(&m->best, (rows + 1) * width, sizeof *m->best));
     for (size_t r = rows; r-- > 0;)
         for (size_t c = columns; c-- > 0;) {
@@ -100,73 +103,75 @@ static oct_status match_nodes(merger *m)
     return OCT_OK;
 }
 
-/* Numbers the merged nodes: between two common calls those of evaluation come first. */
+/* Numbers the merged nodes in the order of both; between two common calls those of evaluation come first. */
 static void number_nodes(merger *m)
 {
-    size_t in_a = 0;
-    for (size_t k = 0; k <= m->b->num_nodes; k++) {
+    size_t in_eval = 0;
+    for (size_t k = 0; k <= m->train->num_nodes; k++) {
         size_t next = k;
-        while (next < m->b->num_nodes && m->match[next] < 0)
+        while (next < m->train->num_nodes && m->match[next] < 0)
             next++;
-        size_t common = next < m->b->num_nodes ? (size_t)m->match[next] : m->a->num_nodes;
-        while (in_a < common)
-            m->new_a[in_a++] = m->num_nodes++;
-        if (k == m->b->num_nodes) break;
-        if (next == k) m->new_a[in_a++] = m->num_nodes;
-        m->new_b[k] = m->num_nodes++;
+        size_t common = next < m->train->num_nodes ? (size_t)m->match[next] : m->eval->num_nodes;
+        while (in_eval < common)
+            m->new_eval[in_eval++] = m->num_nodes++;
+        if (k == m->train->num_nodes) break;
+        if (next == k) m->new_eval[in_eval++] = m->num_nodes;
+        m->new_train[k] = m->num_nodes++;
     }
 }
 
-/* Adds a value that only b has. */
-static void add_merged_value(merger *m, int64_t of_b, int64_t producer)
+/* Adds a value that only training has. */
+static void add_merged_value(merger *m, int64_t of_train, int64_t producer)
 {
-    oct_graph *a = m->a;
-    int64_t number = (int64_t)a->num_values++;
-    a->values[number] = m->b->values[of_b]; /* its shape and type */
-    a->values[number].producer = producer;
-    a->values[number].alias = number;
-    m->value[of_b] = number;
+    oct_graph *eval = m->eval;
+    int64_t number = (int64_t)eval->num_values++;
+    eval->values[number] = m->train->values[of_train]; /* its shape and type */
+    eval->values[number].producer = producer;
+    eval->values[number].alias = number;
+    m->value[of_train] = number;
 }
 
-/* Numbers the values of b as those of the merged graph: a's where nodes or inputs are common. */
+/* Gives training's values numbers of the merged graph: evaluation's where nodes or inputs are common, else new ones. */
 static oct_status merge_values(merger *m)
 {
-    oct_graph *a = m->a, *b = m->b;
-    size_t capacity = a->num_values;
-    OCT_TRY(oct_grow(&a->values, &capacity, a->num_values + b->num_values, sizeof *a->values));
-    for (size_t v = 0; v < a->num_values; v++)
-        if (a->values[v].producer >= 0)
-            a->values[v].producer = (int64_t)m->new_a[a->values[v].producer];
-    for (size_t v = 0; v < b->num_values; v++)
+    oct_graph *eval = m->eval, *train = m->train;
+    size_t capacity = eval->num_values;
+    OCT_TRY(oct_grow(&eval->values, &capacity, eval->num_values + train->num_values,
+                     sizeof *eval->values));
+    for (size_t v = 0; v < eval->num_values; v++)
+        if (eval->values[v].producer >= 0)
+            eval->values[v].producer = (int64_t)m->new_eval[eval->values[v].producer];
+    for (size_t v = 0; v < train->num_values; v++)
         m->value[v] = -1;
-    for (int i = 0; i < b->num_inputs[OCT_MODE_EVALUATION]; i++) {
-        if (i < a->num_inputs[OCT_MODE_EVALUATION])
-            m->value[b->inputs[i]] = a->inputs[i];
+    for (int i = 0; i < train->num_inputs[OCT_MODE_EVALUATION]; i++) {
+        if (i < eval->num_inputs[OCT_MODE_EVALUATION])
+            m->value[train->inputs[i]] = eval->inputs[i];
         else
-            add_merged_value(m, b->inputs[i], -1);
-        a->inputs[i] = m->value[b->inputs[i]];
+            add_merged_value(m, train->inputs[i], -1);
+        eval->inputs[i] = m->value[train->inputs[i]];
     }
-    for (size_t k = 0; k < b->num_nodes; k++) {
+    for (size_t k = 0; k < train->num_nodes; k++) {
         if (m->match[k] >= 0)
-            m->value[b->nodes[k].output] = a->nodes[m->match[k]].output;
+            m->value[train->nodes[k].output] = eval->nodes[m->match[k]].output;
         else
-            add_merged_value(m, b->nodes[k].output, (int64_t)m->new_b[k]);
+            add_merged_value(m, train->nodes[k].output, (int64_t)m->new_train[k]);
     }
     return OCT_OK;
 }
 
-/* Adds the blocks that only b has. */
+/* Adds the dynamic blocks that only training has. */
 static oct_status merge_blocks(merger *m)
 {
-    oct_graph *a = m->a, *b = m->b;
-    size_t capacity = a->num_blocks;
-    OCT_TRY(oct_grow(&a->blocks, &capacity, a->num_blocks + b->num_blocks + 1, sizeof *a->blocks));
-    for (size_t i = 0; i < b->num_blocks; i++) {
-        m->block[i] = oct_graph_find_block(a, b->blocks[i].module, b->blocks[i].name);
+    oct_graph *eval = m->eval, *train = m->train;
+    size_t capacity = eval->num_blocks;
+    OCT_TRY(oct_grow(&eval->blocks, &capacity, eval->num_blocks + train->num_blocks + 1,
+                     sizeof *eval->blocks));
+    for (size_t i = 0; i < train->num_blocks; i++) {
+        m->block[i] = oct_graph_find_block(eval, train->blocks[i].module, train->blocks[i].name);
         if (m->block[i] >= 0) continue;
-        m->block[i] = (int)a->num_blocks;
-        a->blocks[a->num_blocks++] = b->blocks[i];
-        b->blocks[i].name = NULL;
+        m->block[i] = (int)eval->num_blocks;
+        eval->blocks[eval->num_blocks++] = train->blocks[i];
+        train->blocks[i].name = NULL;
     }
     return OCT_OK;
 }
@@ -180,23 +185,24 @@ static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_
     return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
 }
 
-/* Notes the modes that each node is called in. */
+/* Notes the modes that each node is called in: also the other one, where the other forward makes the same call, or did
+ * not run the dynamic block that the call is in but might (may_run). */
 static void set_modes(merger *m)
 {
-    oct_graph *a = m->a, *b = m->b;
-    for (size_t i = 0; i < a->num_nodes; i++)
-        a->nodes[i].in[OCT_MODE_TRAINING] = may_run(b, a, &a->nodes[i]);
-    for (size_t k = 0; k < b->num_nodes; k++) {
+    oct_graph *eval = m->eval, *train = m->train;
+    for (size_t i = 0; i < eval->num_nodes; i++)
+        eval->nodes[i].in[OCT_MODE_TRAINING] = may_run(train, eval, &eval->nodes[i]);
+    for (size_t k = 0; k < train->num_nodes; k++) {
         if (m->match[k] >= 0)
-            a->nodes[m->match[k]].in[OCT_MODE_TRAINING] = true;
+            eval->nodes[m->match[k]].in[OCT_MODE_TRAINING] = true;
         else
-            b->nodes[k].in[OCT_MODE_EVALUATION] = may_run(a, b, &b->nodes[k]);
+            train->nodes[k].in[OCT_MODE_EVALUATION] = may_run(eval, train, &train->nodes[k]);
     }
 }
 
-static int64_t value_or_none(const merger *m, int64_t of_b)
+static int64_t value_or_none(const merger *m, int64_t of_train)
 {
-    return of_b < 0 ? -1 : m->value[of_b];
+    return of_train < 0 ? -1 : m->value[of_train];
 }
 
 static void move_node(merger *m, oct_graph_node *from, size_t number)
@@ -205,22 +211,22 @@ static void move_node(merger *m, oct_graph_node *from, size_t number)
     from->op = from->path = NULL;
 }
 
-/* Makes the merged list: nodes of both, those of b with what training passes to them. */
+/* Makes the list of merged nodes; those that training calls get the inputs that its forward passes to them. */
 static oct_status merge_nodes(merger *m)
 {
     OCT_TRY(oct_alloc(&m->nodes, m->num_nodes, sizeof *m->nodes));
-    for (size_t i = 0; i < m->a->num_nodes; i++)
-        move_node(m, &m->a->nodes[i], m->new_a[i]);
-    for (size_t k = 0; k < m->b->num_nodes; k++) {
-        oct_graph_node *from = &m->b->nodes[k], *node = &m->nodes[m->new_b[k]];
-        const bool only_b = m->match[k] < 0;
-        if (only_b) move_node(m, from, m->new_b[k]);
+    for (size_t i = 0; i < m->eval->num_nodes; i++)
+        move_node(m, &m->eval->nodes[i], m->new_eval[i]);
+    for (size_t k = 0; k < m->train->num_nodes; k++) {
+        oct_graph_node *from = &m->train->nodes[k], *node = &m->nodes[m->new_train[k]];
+        const bool only_train = m->match[k] < 0;
+        if (only_train) move_node(m, from, m->new_train[k]);
         int64_t inputs[OCT_MAX_INPUTS] = {0};
         for (int i = 0; i < from->num_inputs; i++)
             inputs[i] = m->value[evaluation_input(from, i)];
         memcpy(node->called_input[OCT_MODE_TRAINING], inputs, sizeof inputs);
         node->given[OCT_MODE_TRAINING] = value_or_none(m, from->given[OCT_MODE_EVALUATION]);
-        if (!only_b) continue;
+        if (!only_train) continue;
         memcpy(node->called_input[OCT_MODE_EVALUATION], node->called_input[OCT_MODE_TRAINING],
                sizeof node->called_input[0]);
         node->given[OCT_MODE_EVALUATION] = node->given[OCT_MODE_TRAINING];
@@ -230,35 +236,36 @@ static oct_status merge_nodes(merger *m)
     return OCT_OK;
 }
 
-/* Puts the merged list in the place of a's, and finds the blocks' ranges in it. */
+/* Makes the merged list that of the graph, and finds the range of each block's nodes in it. */
 static void install_nodes(merger *m)
 {
-    oct_graph *a = m->a;
-    oct_free(&a->nodes);
-    a->nodes = m->nodes;
-    a->num_nodes = m->num_nodes;
+    oct_graph *eval = m->eval;
+    oct_free(&eval->nodes);
+    eval->nodes = m->nodes;
+    eval->num_nodes = m->num_nodes;
     m->nodes = NULL;
-    for (size_t i = 0; i < a->num_blocks; i++)
-        a->blocks[i].begin = a->blocks[i].end = 0;
-    for (size_t i = 0; i < a->num_nodes; i++) {
-        if (a->nodes[i].block < 0) continue;
-        oct_graph_block *block = &a->blocks[a->nodes[i].block];
+    for (size_t i = 0; i < eval->num_blocks; i++)
+        eval->blocks[i].begin = eval->blocks[i].end = 0;
+    for (size_t i = 0; i < eval->num_nodes; i++) {
+        if (eval->nodes[i].block < 0) continue;
+        oct_graph_block *block = &eval->blocks[eval->nodes[i].block];
         if (block->end == 0) block->begin = i;
         block->end = i + 1;
     }
 }
 
+/* Renumbers the carried uses of evaluation for the merged graph, and adds those of training. */
 static oct_status merge_carried_uses(merger *m)
 {
-    oct_graph *a = m->a, *b = m->b;
-    for (size_t r = 0; r < a->num_carried; r++)
-        a->carried[r].node = (int64_t)m->new_a[a->carried[r].node];
-    for (size_t r = 0; r < b->num_carried; r++) {
-        const oct_graph_carried_use *of_b = &b->carried[r];
+    oct_graph *eval = m->eval, *train = m->train;
+    for (size_t r = 0; r < eval->num_carried; r++)
+        eval->carried[r].node = (int64_t)m->new_eval[eval->carried[r].node];
+    for (size_t r = 0; r < train->num_carried; r++) {
+        const oct_graph_carried_use *use = &train->carried[r];
         OCT_TRY(oct_graph_add_carried_use(
-            a, (oct_graph_carried_use){.node = (int64_t)m->new_b[of_b->node],
-                                       .value = m->value[of_b->value],
-                                       .input = of_b->input}));
+            eval, (oct_graph_carried_use){.node = (int64_t)m->new_train[use->node],
+                                          .value = m->value[use->value],
+                                          .input = use->input}));
     }
     return OCT_OK;
 }
@@ -276,36 +283,36 @@ static void renumber_scopes(const merger *m, oct_trace_scope *scopes, size_t cou
     }
 }
 
-/* Gives the merged graph the training forward's scopes beside its own. */
+/* Gives the merged graph the scopes of the training forward too, with its numbers of nodes and values. */
 static void merge_scopes(merger *m)
 {
-    oct_graph *a = m->a, *b = m->b;
-    oct_trace_scope *scopes = b->scopes[OCT_MODE_EVALUATION];
-    size_t count = b->num_scopes[OCT_MODE_EVALUATION];
-    renumber_scopes(m, a->scopes[OCT_MODE_EVALUATION], a->num_scopes[OCT_MODE_EVALUATION], m->new_a,
-                    a->num_nodes);
-    renumber_scopes(m, scopes, count, m->new_b, b->num_nodes);
+    oct_graph *eval = m->eval, *train = m->train;
+    oct_trace_scope *scopes = train->scopes[OCT_MODE_EVALUATION];
+    size_t count = train->num_scopes[OCT_MODE_EVALUATION];
+    renumber_scopes(m, eval->scopes[OCT_MODE_EVALUATION], eval->num_scopes[OCT_MODE_EVALUATION],
+                    m->new_eval, eval->num_nodes);
+    renumber_scopes(m, scopes, count, m->new_train, train->num_nodes);
     for (size_t i = 0; i < count; i++) {
         scopes[i].input = value_or_none(m, scopes[i].input);
         scopes[i].given = value_or_none(m, scopes[i].given);
         scopes[i].output = value_or_none(m, scopes[i].output);
     }
-    oct_free(&a->scopes[OCT_MODE_TRAINING]);
-    a->scopes[OCT_MODE_TRAINING] = scopes;
-    a->num_scopes[OCT_MODE_TRAINING] = count;
-    b->scopes[OCT_MODE_EVALUATION] = NULL;
+    oct_free(&eval->scopes[OCT_MODE_TRAINING]);
+    eval->scopes[OCT_MODE_TRAINING] = scopes;
+    eval->num_scopes[OCT_MODE_TRAINING] = count;
+    train->scopes[OCT_MODE_EVALUATION] = NULL;
 }
 
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
 {
-    oct_graph *a = graph, *b = *training;
-    merger m = {.a = a, .b = b};
+    oct_graph *eval = graph, *train = *training;
+    merger m = {.eval = eval, .train = train};
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&m.match, b->num_nodes, sizeof *m.match));
-    OCT_TRY_OUT(oct_alloc(&m.new_a, a->num_nodes, sizeof *m.new_a));
-    OCT_TRY_OUT(oct_alloc(&m.new_b, b->num_nodes, sizeof *m.new_b));
-    OCT_TRY_OUT(oct_alloc(&m.value, b->num_values, sizeof *m.value));
-    OCT_TRY_OUT(oct_alloc(&m.block, b->num_blocks, sizeof *m.block));
+    OCT_TRY_OUT(oct_alloc(&m.match, train->num_nodes, sizeof *m.match));
+    OCT_TRY_OUT(oct_alloc(&m.new_eval, eval->num_nodes, sizeof *m.new_eval));
+    OCT_TRY_OUT(oct_alloc(&m.new_train, train->num_nodes, sizeof *m.new_train));
+    OCT_TRY_OUT(oct_alloc(&m.value, train->num_values, sizeof *m.value));
+    OCT_TRY_OUT(oct_alloc(&m.block, train->num_blocks, sizeof *m.block));
     OCT_TRY_OUT(match_nodes(&m));
     number_nodes(&m);
     set_modes(&m);
@@ -315,12 +322,12 @@ oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
     OCT_TRY_OUT(merge_nodes(&m));
     install_nodes(&m);
     OCT_TRY_OUT(merge_carried_uses(&m));
-    a->output[OCT_MODE_TRAINING] = m.value[b->output[OCT_MODE_EVALUATION]];
-    a->num_inputs[OCT_MODE_TRAINING] = b->num_inputs[OCT_MODE_EVALUATION];
+    eval->output[OCT_MODE_TRAINING] = m.value[train->output[OCT_MODE_EVALUATION]];
+    eval->num_inputs[OCT_MODE_TRAINING] = train->num_inputs[OCT_MODE_EVALUATION];
 out:
     oct_free(&m.match);
-    oct_free(&m.new_a);
-    oct_free(&m.new_b);
+    oct_free(&m.new_eval);
+    oct_free(&m.new_train);
     oct_free(&m.value);
     oct_free(&m.block);
     oct_free(&m.best);

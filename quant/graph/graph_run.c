@@ -11,13 +11,13 @@
 
 #include <string.h>
 
-/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it
- * was recorded; another tensor would reach users too that the hook is not before. */
+/* Runs a container's hooks where its recorded forward begins or ends. What they compute was recorded in the graph, so
+ * they may not return another tensor: it would reach nodes that the hook does not come before. */
 static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
                             bool begin)
 {
     int64_t number = begin ? scope->given : scope->output;
-    oct_tensor *value = number < 0 ? NULL : graph->run->made[number];
+    oct_tensor *value = number < 0 ? NULL : graph->run->tensors[number];
     if (scope->parent < 0 || !value) return; /* the root's run where it is called */
     cx->module = scope->module;
     const oct_tensor *changed = oct_module_run_hooks(
@@ -30,8 +30,8 @@ static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_s
             "NULL, or prepare with method jit");
 }
 
-/* Closes the open scopes that end before this node, up to `keep` (-1: all). Returns the innermost
- * that is left open. */
+/* Runs the hooks of the open containers whose forwards end before this node, from the innermost, `open`, out to `keep`
+ * (-1: all). Returns the innermost that stays open. */
 static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, size_t node,
                             int64_t keep)
 {
@@ -43,7 +43,7 @@ static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, siz
     return open;
 }
 
-/* Makes a node's call, as the user's forward would. */
+/* Makes a node's call with the tensors of its recorded inputs, as the user's forward would. */
 static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
     const oct_mode mode = oct_run_mode_at(graph, node);
@@ -52,7 +52,7 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
     for (int i = 0; i < node->num_inputs; i++) {
         /* A called module gets what its pre hooks get. */
         const bool given = i == 0 && node->called && node->given[mode] >= 0;
-        x[i] = graph->run->made[given ? node->given[mode] : node->called_input[mode][i]];
+        x[i] = graph->run->tensors[given ? node->given[mode] : node->called_input[mode][i]];
         if (!x[i])
             return oct_context_fail(cx, OCT_PREPARE,
                                     "%s reads a value that is not made now; a hook computed it "
@@ -77,7 +77,7 @@ static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *c
     size_t next = 0;
     int64_t open = -1;
     for (int i = 0; i < graph->num_inputs[mode]; i++)
-        graph->run->made[graph->inputs[i]] = x[i];
+        graph->run->tensors[graph->inputs[i]] = x[i];
     for (size_t i = 0; i <= graph->num_nodes && cx->status == OCT_OK; i++) {
         for (; next < graph->num_scopes[mode] && scopes[next].begin == i; next++) {
             if (scopes[next].hook) continue; /* called where the hook runs */
@@ -89,14 +89,14 @@ static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *c
         if (i == graph->num_nodes || cx->status != OCT_OK) break;
         const oct_graph_node *node = &graph->nodes[i];
         if (node->hook || !oct_run_is_due(graph, node)) continue;
-        oct_tensor *y = execute_node(cx, graph, node), **made = &graph->run->made[node->output];
+        oct_tensor *y = execute_node(cx, graph, node), **kept = &graph->run->tensors[node->output];
         /* A module's output is kept where its call is handled (graph_call.c); what recorded hooks made of it is another
          * value, with a number of its own. */
-        if (node->action == OCT_NODE_UNTOUCHED || !*made || !y ||
-            y->graph_value == (*made)->graph_value)
-            *made = y;
+        if (node->action == OCT_NODE_UNTOUCHED || !*kept || !y ||
+            y->graph_value == (*kept)->graph_value)
+            *kept = y;
     }
-    return cx->status == OCT_OK ? graph->run->made[graph->output[mode]] : NULL;
+    return cx->status == OCT_OK ? graph->run->tensors[graph->output[mode]] : NULL;
 }
 
 /* Checks that everything that was recorded has run and that y is what was recorded as the output;
@@ -130,18 +130,18 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
 {
     struct oct_graph_run *run = oct_save(cx, sizeof *run);
     oct_converted *converted = oct_save(cx, graph->num_values * sizeof *converted);
-    oct_tensor **made = oct_save(cx, graph->num_values * sizeof *made);
+    oct_tensor **tensors = oct_save(cx, graph->num_values * sizeof *tensors);
     bool *visited = oct_save(cx, graph->num_nodes);
-    if (!run || !converted || !made || !visited) return NULL;
+    if (!run || !converted || !tensors || !visited) return NULL;
     memset(converted, 0, graph->num_values * sizeof *converted);
-    memset(made, 0, graph->num_values * sizeof(oct_tensor *));
+    memset(tensors, 0, graph->num_values * sizeof(oct_tensor *));
     memset(visited, 0, graph->num_nodes);
     *run = (struct oct_graph_run){
-        .converted = converted, .made = made, .visited = visited, .block = OCT_NO_BLOCK};
+        .converted = converted, .tensors = tensors, .visited = visited, .block = OCT_NO_BLOCK};
     return run;
 }
 
-/* Runs the whole model on inputs that are the graph's. */
+/* Runs the whole model: the inputs get the numbers of the graph's inputs, by which nodes know their values. */
 static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
                             oct_tensor *const *x, int n)
 {
@@ -164,7 +164,7 @@ static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
     return y;
 }
 
-/* Called in place of the root's forward. */
+/* Runs the graph in place of the root's forward; x get back the numbers that they have in a graph around this one. */
 static oct_tensor *run_graph(oct_interceptor *self, oct_context *cx, oct_module *root,
                              oct_tensor *const *x, int n)
 {

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMNS = 4 };
+enum { OPCODE, NAME, TARGET, ARGS, COLUMNS };
 
 typedef struct table_row {
-    char *cell[COLUMNS]; /* opcode, name, target, args */
+    char *cell[COLUMNS];
 } table_row;
 
 typedef struct table {
@@ -19,14 +19,14 @@ typedef struct table {
     table_row *rows;
     size_t num_rows, cap_rows;
     size_t *row_of;      /* value -> 1 + the row that makes it; 0: none yet */
-    size_t *row_of_kind; /* the same of the value in its other kind, codes or float */
+    size_t *row_of_stub; /* the same of the value in its other kind, codes or float */
 } table;
 
 /* Whether a row has this name already. */
 static bool is_name(const table *t, const char *name)
 {
     for (size_t i = 0; i < t->num_rows; i++) {
-        if (strcmp(t->rows[i].cell[1], name) == 0) return true;
+        if (strcmp(t->rows[i].cell[NAME], name) == 0) return true;
     }
     return false;
 }
@@ -46,7 +46,7 @@ static oct_status unique_name(const table *t, const char *base, char **name)
     return OCT_OK;
 }
 
-/* Adds a row; one that could not be filled is freed with the others. */
+/* Adds a row, with a name that no other has; one that could not be filled is freed with the others. */
 static oct_status add_row(table *t, const char *opcode, const char *name, const char *target,
                           const char *args)
 {
@@ -54,16 +54,16 @@ static oct_status add_row(table *t, const char *opcode, const char *name, const 
     OCT_TRY(oct_grow(&t->rows, &t->cap_rows, t->num_rows + 1, sizeof *t->rows));
     OCT_TRY(unique_name(t, name, &unique));
     table_row *row = &t->rows[t->num_rows++];
-    *row = (table_row){{[1] = unique}};
-    OCT_TRY(oct_strdup(&row->cell[0], opcode));
-    OCT_TRY(oct_strdup(&row->cell[2], target));
-    return oct_strdup(&row->cell[3], args);
+    *row = (table_row){{[NAME] = unique}};
+    OCT_TRY(oct_strdup(&row->cell[OPCODE], opcode));
+    OCT_TRY(oct_strdup(&row->cell[TARGET], target));
+    return oct_strdup(&row->cell[ARGS], args);
 }
 
 /* The name of a row, counted from 1. */
 static const char *row_name(const table *t, size_t row)
 {
-    return row ? t->rows[row - 1].cell[1] : "?";
+    return row ? t->rows[row - 1].cell[NAME] : "?";
 }
 
 static oct_status add_arg(oct_text *args, const char *arg)
@@ -71,7 +71,7 @@ static oct_status add_arg(oct_text *args, const char *arg)
     return oct_text_add(args, "%s%s", args->length ? ", " : "", arg);
 }
 
-/* Adds two rows for a generated module: where it is, and its call, whose row is *row. */
+/* Adds two rows for a generated module: get_attr of its path, and its call, whose number, from 1, is *row. */
 static oct_status add_generated(table *t, const oct_module *module, const char *op,
                                 const char *args, size_t *row)
 {
@@ -86,8 +86,9 @@ static oct_status add_generated(table *t, const oct_module *module, const char *
     return status;
 }
 
-/* Finds the row that makes a value in the kind that its user wants. */
-static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *row)
+/* Finds the row, counted from 1, that makes a value as codes or float, as its user wants it: that of its node, or that
+ * of the stub after it, which is added at the first use. */
+static oct_status find_row(table *t, int64_t recorded, oct_wants wants, size_t *row)
 {
     int64_t number = oct_graph_resolve(t->graph, recorded, t->mode);
     const oct_graph_value *value = &t->graph->values[number];
@@ -95,11 +96,11 @@ static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *ro
     *row = t->row_of[recorded];
     if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes || !module)
         return OCT_OK;
-    if (!t->row_of_kind[number]) {
+    if (!t->row_of_stub[number]) {
         const char *made = row_name(t, t->row_of[number]);
-        OCT_TRY(add_generated(t, module, module->type->name, made, &t->row_of_kind[number]));
+        OCT_TRY(add_generated(t, module, module->type->name, made, &t->row_of_stub[number]));
     }
-    *row = t->row_of_kind[number];
+    *row = t->row_of_stub[number];
     return OCT_OK;
 }
 
@@ -113,7 +114,7 @@ static oct_status add_node(table *t, const oct_graph_node *node)
     char number[32];
     for (int i = 0; i < node->num_inputs; i++) {
         size_t row;
-        OCT_TRY_OUT(row_of(t, node->called_input[t->mode][i], wants, &row));
+        OCT_TRY_OUT(find_row(t, node->called_input[t->mode][i], wants, &row));
         OCT_TRY_OUT(add_arg(&args, row_name(t, row)));
     }
     if (!passes && node->module != node->called) {
@@ -144,8 +145,8 @@ static oct_status add_end(table *t, const char *prefix, const char *name)
     return add_row(t, "call_function", "scope_end", "scope_end", args);
 }
 
-/* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next
- * on. */
+/* Adds a scope_end row for each dynamic block, from block *next on, that ends before this node inside of `scope` (NULL:
+ * anywhere). */
 static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *scope, size_t *next)
 {
     for (; *next < t->graph->num_blocks; ++*next) {
@@ -161,7 +162,8 @@ static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *s
     return OCT_OK;
 }
 
-/* Adds the ends of scopes from the inner ones, which began later, to the outer ones. */
+/* Adds a scope_end row for each container whose forward ends before this node, from the inner ones, which began later,
+ * to the outer ones; dynamic blocks inside of one end before it. */
 static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
 {
     char path[256];
@@ -181,7 +183,7 @@ static oct_status fill_table(table *t)
     size_t next_block = 0;
     char name[32];
     OCT_TRY(oct_alloc(&t->row_of, graph->num_values, sizeof *t->row_of));
-    OCT_TRY(oct_alloc(&t->row_of_kind, graph->num_values, sizeof *t->row_of_kind));
+    OCT_TRY(oct_alloc(&t->row_of_stub, graph->num_values, sizeof *t->row_of_stub));
     for (int i = 0; i < graph->num_inputs[t->mode]; i++) {
         snprintf(name, sizeof name, "input_%d", i);
         OCT_TRY(add_row(t, "placeholder", name, name, "()"));
@@ -193,7 +195,7 @@ static oct_status fill_table(table *t)
             OCT_TRY(add_node(t, &graph->nodes[i]));
     }
     size_t output;
-    OCT_TRY(row_of(t, graph->output[t->mode], OCT_WANTS_FLOAT, &output));
+    OCT_TRY(find_row(t, graph->output[t->mode], OCT_WANTS_FLOAT, &output));
     char args[512];
     snprintf(args, sizeof args, "(%s,)", row_name(t, output));
     return add_row(t, "output", "output", "output", args);
@@ -237,7 +239,7 @@ static oct_status write_mode(const oct_graph *graph, oct_mode mode, oct_text *te
             oct_free(&t.rows[i].cell[c]);
     oct_free(&t.rows);
     oct_free(&t.row_of);
-    oct_free(&t.row_of_kind);
+    oct_free(&t.row_of_stub);
     return status;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Modules that are generated for one op are numbered in each container, whether or not each of them is made. */
+/* Counts the nodes before `end` whose generated module, whether or not it is made, has the same container and op. */
 int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end)
 {
     int number = 0;
@@ -51,7 +51,7 @@ static bool called_module_stays(const oct_prepare_plan *plan, int64_t node)
     return p->runs_at == node && !p->fusion && p->role == OCT_ROLE_RULE && !p->rule->create;
 }
 
-/* Lists the slots of all called modules. */
+/* Lists the slots of all called modules, their places in the tree, with what becomes of each. */
 static oct_status find_slots(apply *w)
 {
     const oct_graph *g = w->graph;
@@ -106,7 +106,7 @@ static oct_status insert_module(apply *w, int64_t node, oct_module **made)
     return oct_graph_add_module(w->graph, p->parent, name, made);
 }
 
-/* Finds an earlier node whose first member calls the same module, or OCT_NO_INDEX. */
+/* Finds an earlier node with a made module whose fusion begins with a call of the same module; or OCT_NO_INDEX. */
 static int64_t earlier_call(const apply *w, int64_t at)
 {
     const oct_module *called = w->graph->nodes[w->plan->nodes[at].member[0]].called;
@@ -169,7 +169,7 @@ static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
     return OCT_OK;
 }
 
-/* Makes the module of a further call of one that was fused by hand. */
+/* Makes a module for a further call of one that was fused by hand: a layer shares its weights. */
 static oct_status make_again(const oct_module *fused, oct_module **made)
 {
     const oct_qat_conv *conv = (const oct_qat_conv *)fused;
@@ -266,7 +266,7 @@ static bool hooks_make_calls(const apply *w, const oct_module *called)
     return false;
 }
 
-/* Makes all modules. First goes what hooks there are inside of fusions: the user gave them up. */
+/* Drops hooks inside of fusions, as the user allows (drop_hooks), and makes the modules of all quantized nodes. */
 static oct_status make_modules(apply *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
@@ -323,7 +323,7 @@ static oct_status add_stub(apply *w, int64_t value, bool quantize)
     return oct_graph_add_module(w->graph, parent, name, &stub);
 }
 
-/* Those that quantize come first in the tree. */
+/* Adds the stubs that the plan wants after values, first those that quantize. In eager all stubs are the user's. */
 static oct_status add_stubs(apply *w)
 {
     if (w->plan->options->method == OCT_METHOD_EAGER) return OCT_OK;
@@ -376,8 +376,8 @@ static oct_status write_float(apply *w, int64_t node)
     oct_graph_node *n = &w->graph->nodes[node];
     bool symbolic = w->plan->options->method == OCT_METHOD_SYMBOLIC;
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
-    bool after = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
-    n->action = after || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
+    bool after_codes = oct_prepare_reads_codes(w->plan, node, n->num_inputs);
+    n->action = after_codes || n->hook ? OCT_NODE_RUN : OCT_NODE_UNTOUCHED;
     n->module = n->called ? find_slot(w, n->called)->current : NULL;
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
     if (n->called || eager || (!symbolic && n->action == OCT_NODE_UNTOUCHED)) return OCT_OK;
@@ -427,7 +427,8 @@ static oct_status write_graph(apply *w)
     return OCT_OK;
 }
 
-/* Modules are made before quantizers, which need them, and the graph is written last, when all modules are in place. */
+/* Carries the plan out: modules, stubs, quantizers, graph. Modules are made before quantizers, which need them, and the
+ * graph is completed last, when all modules are in place. */
 oct_status oct_prepare_apply(oct_prepare_plan *plan)
 {
     apply w = {.plan = plan, .graph = plan->graph};

@@ -115,8 +115,8 @@ static bool drops_hooks(oct_prepare_plan *plan, int64_t at, const char *path)
     return true;
 }
 
-/* Members must agree, and the first one's pre hooks and the last one's hooks live on: the values
- * that others would see are gone. */
+/* Checks that the modules of a fusion agree, in mode and channels, and that no hook sees a value that the fusion
+ * removes: the first one's pre hooks and the last one's hooks live on. */
 static void check_members(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
@@ -162,7 +162,8 @@ static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
     return norm < 0 ? NULL : plan->graph->nodes[norm].called;
 }
 
-/* Whether two calls are followed by the same fused activation: one batch norm for several calls has one. */
+/* Whether two calls can share a module as to the activation that is fused after them: calls of a layer share its
+ * weights and have an activation each, calls of a batch norm have one. */
 static bool same_activation_after(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
@@ -213,7 +214,7 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
                         oct_graph_producer_text(plan->graph, inputs[k], maker));
 }
 
-/* Refuses codes whose range no training step sees. */
+/* Refuses codes whose range no training step sees, at the first value of each group that has one scale. */
 static void check_range(oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
@@ -337,17 +338,17 @@ static void check_any_qconfig(oct_prepare_plan *plan)
 {
     size_t count = plan->graph->num_nodes;
     const oct_prepare_options *o = plan->options;
-    const oct_qconfig_setter *given = NULL, *taken = NULL; /* to all, and away again */
+    const oct_qconfig_setter *to_all = NULL, *to_none = NULL;
     for (size_t i = 0; i < count; i++)
         if (!plan->nodes[i].qconfig.none) return;
     for (size_t i = 0; i < o->num_setters; i++) {
         const oct_qconfig_setter *s = &o->setters[i];
-        if (s->qconfig && !s->pattern) given = s;
-        if (!s->qconfig && s->pattern) taken = s;
+        if (s->qconfig && !s->pattern) to_all = s;
+        if (!s->qconfig && s->pattern) to_none = s;
     }
-    if (count > 0 && given && taken)
+    if (count > 0 && to_all && to_none)
         OCT_PROBLEM(plan, "%s: every module stays float, so nothing would be quantized; name fewer",
-                    taken->name);
+                    to_none->name);
     else if (count > 0)
         OCT_PROBLEM(plan, "no module has a qconfig, so nothing would be quantized; give one to the "
                           "modules that are to be quantized (oct_setter_default: to all)");
@@ -451,6 +452,7 @@ static void check_block(oct_prepare_plan *plan, int block)
                     b->name);
 }
 
+/* Refuses, before anything is changed, what could fail after prepare; problems are recorded and counted. */
 oct_status oct_prepare_check(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;

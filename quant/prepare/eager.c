@@ -67,7 +67,7 @@ static void note_float_input(oct_prepare_plan *plan, int64_t node)
                                                    oct_prepare_input_text(plan, node, 0, maker)));
 }
 
-/* Places an op between modules: it works on codes as it is, or has to be a module. */
+/* An op that is called between modules stays as it is on floats, and on codes if its rule needs no module. */
 static void place_op(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph_node *n = &plan->graph->nodes[node];
@@ -127,6 +127,7 @@ static void place_norm(oct_prepare_plan *plan, int64_t norm)
     quantize_node(plan, norm);
 }
 
+/* Quantizes a module that gets codes, or that must get them; reports the stubs that are missing before it. */
 static void place_module(oct_prepare_plan *plan, int64_t node)
 {
     oct_prepare_node *p = &plan->nodes[node];
@@ -182,6 +183,7 @@ static void report_no_quant_stub(oct_prepare_plan *plan)
                 oct_prepare_stub_line(*plan->root, true, line));
 }
 
+/* Quantizes what is between the user's stubs. Eager generates no stub, so each that is missing is a problem. */
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;

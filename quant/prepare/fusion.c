@@ -285,22 +285,23 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
     return oct_qat_add_create(made, activation);
 }
 
-/* Notes which member follows which: prepare refuses the fusion where the traced calls contradict it (prepare.c). */
-static void set_order(const list *l, int at, oct_module *made)
+/* Notes which member of a fused list follows which; the fused module has the place of member `place`, identities have
+ * the others. prepare refuses the fusion where the traced calls contradict it (prepare.c). */
+static void set_order(const list *l, int place, oct_module *made)
 {
     for (int i = 0; i < l->count; i++) {
         oct_identity_module *member = (oct_identity_module *)l->modules[i];
-        if (i == at) continue;
+        if (i == place) continue;
         member->fused = true;
-        if (i > 0) member->follows = i - 1 == at ? made : l->modules[i - 1];
+        if (i > 0) member->follows = i - 1 == place ? made : l->modules[i - 1];
     }
-    if (at > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[at - 1];
+    if (place > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[place - 1];
 }
 
 /* Fuses a list: the fused module takes the place of one member, identities those of the others. */
 static oct_status fuse_list(oct_module **root, list *l)
 {
-    int at = oct_fusion_runs_at(l->fusion);
+    int place = oct_fusion_runs_at(l->fusion);
     oct_module *taken[OCT_MAX_MEMBERS] = {0}, *made = NULL;
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
@@ -317,8 +318,8 @@ static oct_status fuse_list(oct_module **root, list *l)
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;
-    oct_module *holder = l->modules[at], *last = l->modules[l->count - 1];
-    set_order(l, at, made);
+    oct_module *holder = l->modules[place], *last = l->modules[l->count - 1];
+    set_order(l, place, made);
     status = oct_module_replace(root, holder, made);
     if (status != OCT_OK) {
         oct_module_destroy(&made);

@@ -43,7 +43,7 @@ static bool may_merge(oct_prepare_plan *plan, int64_t value)
     return true;
 }
 
-/* Gives the values that later runs of a block read, in place of the node's inputs, the scale of its output. */
+/* Gives the values that later runs of a dynamic block pass to a node the scale of the node's output. */
 static void share_with_carried(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -80,18 +80,20 @@ static void share_with_inputs(oct_prepare_plan *plan, int64_t i)
     if (target_shares) share_with_carried(plan, i);
 }
 
-/* Gives what a node reads in evaluation and training does not make the range of what it reads in training. */
+/* Gives a value that a node reads in evaluation and that training does not make, so that no range is observed for it,
+ * the scale of what the node reads in training instead. */
 static void share_between_modes(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_graph_node *node = &g->nodes[i];
     if (!node->in[OCT_MODE_EVALUATION] || !node->in[OCT_MODE_TRAINING]) return;
     for (int k = 0; k < node->num_inputs; k++) {
-        int64_t a = oct_graph_input(g, node, k, OCT_MODE_EVALUATION);
-        int64_t b = oct_graph_input(g, node, k, OCT_MODE_TRAINING), maker = g->values[a].producer;
-        bool grouped = plan->values[a].group >= 0 && plan->values[b].group >= 0;
+        int64_t eval = oct_graph_input(g, node, k, OCT_MODE_EVALUATION);
+        int64_t train = oct_graph_input(g, node, k, OCT_MODE_TRAINING),
+                maker = g->values[eval].producer;
+        bool grouped = plan->values[eval].group >= 0 && plan->values[train].group >= 0;
         if (!grouped || maker < 0 || g->nodes[maker].in[OCT_MODE_TRAINING]) continue;
-        if (may_merge(plan, a) && may_merge(plan, b)) merge_groups(plan, a, b);
+        if (may_merge(plan, eval) && may_merge(plan, train)) merge_groups(plan, eval, train);
     }
 }
 
@@ -139,7 +141,7 @@ static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
     return cuts_at_zero(sum->activation, sum->clip.lo);
 }
 
-/* A group has the qconfig of its first producer and the largest number of bits. */
+/* Adds a producer of values to a group: the group has the qconfig of its first one, with the largest number of bits. */
 static void add_producer_to_group(oct_prepare_value *group, const oct_qconfig *qconfig,
                                   bool is_signed)
 {
@@ -229,6 +231,7 @@ static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
         p->qconfig.bits, decides);
 }
 
+/* Puts values that must have one scale into one group (union-find), and decides the qconfig and sign of each group. */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
 {
     size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;

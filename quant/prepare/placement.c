@@ -40,7 +40,7 @@ static int64_t first_input(const oct_prepare_plan *plan, int64_t node)
 }
 
 /* Whether a DeQuantStub gets floats on every way from the model's inputs. */
-static bool opens_nothing(const oct_prepare_plan *plan, int64_t node)
+static bool is_dequant_stub_of_floats(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
            !plan->values[first_input(plan, node)].from_quant_stub[mode_of(plan, node)];
@@ -67,7 +67,7 @@ static bool is_second_quant_stub(const oct_prepare_plan *plan, int64_t node)
 }
 
 /* Whether no DeQuantStub takes a QuantStub's codes on any way to the model's output. */
-static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
+static bool is_quant_stub_without_end(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_QUANT_STUB && !is_unread_quant_stub(plan, node) &&
            oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
@@ -110,7 +110,8 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
     char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
-    int64_t dequant = find_first(plan, opens_nothing), quant = find_first(plan, closes_nothing);
+    int64_t dequant = find_first(plan, is_dequant_stub_of_floats),
+            quant = find_first(plan, is_quant_stub_without_end);
     bool decide =
         plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
     if (decide && dequant >= 0 && quant >= 0) {
@@ -131,20 +132,20 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
     for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
         const char *path = plan->graph->nodes[i].path;
         oct_module *parent = plan->nodes[i].parent;
-        if (strip && opens_nothing(plan, i))
+        if (strip && is_dequant_stub_of_floats(plan, i))
             OCT_PROBLEM(plan,
                         "%s: what it gets from %s is float, since no QuantStub comes before this "
                         "DeQuantStub; put one where its codes are to begin, or remove the "
                         "DeQuantStub:\n%s",
                         path, first_input_text(plan, i, maker),
                         oct_prepare_stub_line(parent, true, line));
-        if (strip && closes_nothing(plan, i))
+        if (strip && is_quant_stub_without_end(plan, i))
             OCT_PROBLEM(plan,
                         "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
                         "quantized; put one where its codes are to end, or remove the "
                         "QuantStub:\n%s",
                         path, oct_prepare_stub_line(parent, false, line));
-        if (!strip && opens_nothing(plan, i))
+        if (!strip && is_dequant_stub_of_floats(plan, i))
             OCT_TRY(oct_prepare_note(&plan->nodes[i], "does nothing: what it gets from %s is float",
                                      first_input_text(plan, i, maker)));
     }
@@ -239,7 +240,7 @@ void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t i)
                     plan->graph->nodes[i].path, plan->graph->nodes[producer].path);
 }
 
-/* Places a QuantStub of the user's. One whose input was quantized on its own accord, with no other stub before it, does
+/* Decides about a QuantStub of the user's. One whose input is codes already, though no other stub comes before it, does
  * nothing. */
 static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
 {
@@ -285,7 +286,7 @@ static void mark_conversion(oct_prepare_plan *plan, int64_t node, int64_t value)
     v->dequantize |= !codes && v->codes;
 }
 
-/* Whether what a later run of a block reads enters the module that runs at its node. */
+/* Whether a later run's value for a node is an input of the module that runs the node, not inside of its fusion. */
 static bool enters_module(const oct_prepare_plan *plan, const oct_graph_carried_use *read)
 {
     const oct_graph *g = plan->graph;
@@ -337,6 +338,7 @@ static void mark_conversions(oct_prepare_plan *plan)
     }
 }
 
+/* Decides, in the order of calls, which nodes are quantized, which values are codes, and where stubs are generated. */
 oct_status oct_prepare_placement(oct_prepare_plan *plan)
 {
     OCT_TRY(oct_prepare_check_stubs(plan));

@@ -45,7 +45,7 @@ bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mod
     return false;
 }
 
-/* The only one in both modes, or in the one that has any. */
+/* In a mode in which nothing reads the value, nothing is asked of the node. */
 int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;

@@ -40,6 +40,7 @@ static oct_status check_start(oct_module *root, const oct_prepare_options *optio
     return oct_module_walk(root, check_new, NULL);
 }
 
+/* What prepare can make of a call site: decided by the called module, or the type of module that its op could be. */
 static oct_role role_of(const oct_graph_node *node, const oct_prepare_node *p)
 {
     const oct_module_type *called = node->called ? node->called->type : NULL;
@@ -258,8 +259,7 @@ static bool belong_together(const oct_prepare_plan *plan, int64_t a, int64_t b)
     return x->block == y->block && memcmp(x->in, y->in, sizeof x->in) == 0;
 }
 
-/* Whether an add has the chain's value and another one of the same shape; finds which of the
- * two. */
+/* Whether an add adds `value`, which a chain of members makes, and another value of its shape; *operand: its input. */
 static bool adds_chain(const oct_prepare_plan *plan, int64_t add, int64_t value, int *operand)
 {
     const oct_graph_node *node = &plan->graph->nodes[add];
@@ -313,7 +313,7 @@ static bool match_fusion(const oct_prepare_plan *plan, const oct_fusion *fusion,
     return true;
 }
 
-/* Whether the add's other operand could take the add in, too, and comes later: then it does. */
+/* Whether an add's other operand ends a chain that could take in the add too and begins later: then that one does. */
 static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int operand,
                                   int64_t head)
 {
@@ -352,7 +352,7 @@ static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t
         plan->nodes[m.member[k]].runs_at = at;
     }
     if (at == head) return;
-    /* The input of the chain, which its members alias. */
+    /* The fused module's first input is the chain, whichever input of the add that is. */
     plan->graph->nodes[at].operand[0] = m.operand;
     plan->graph->nodes[at].operand[1] = 1 - m.operand;
 }
@@ -408,15 +408,15 @@ static oct_status check_pair(void *user, oct_module *module)
         p.first = &((oct_qat_conv *)module)->operand->base;
     for (size_t i = 0; p.first && i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        bool well = true; /* what is wrong in both modes is said once */
-        for (int mode = 0; mode < OCT_MODES && well; mode++) {
-            if (node->in[mode]) well = check_pair_call(plan, &p, node, (oct_mode)mode);
+        bool fits = true; /* what is wrong in both modes is said once */
+        for (int mode = 0; mode < OCT_MODES && fits; mode++) {
+            if (node->in[mode]) fits = check_pair_call(plan, &p, node, (oct_mode)mode);
         }
     }
     return OCT_OK;
 }
 
-/* Finds what runs together. The output of a member that is fused away becomes an alias of its first input. */
+/* Finds which nodes run as one module. The output of a member that is fused away becomes an alias of its input. */
 static oct_status fuse_nodes(oct_prepare_plan *plan)
 {
     oct_graph *g = plan->graph;

@@ -66,7 +66,7 @@ typedef struct oct_prepare_plan {
 
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
-/* The steps after fusion, in this order. */
+/* The steps after fusion, in this order: one of the two placements, groups, check, apply. */
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* or this */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
@@ -88,17 +88,17 @@ static inline int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at
     const oct_graph_node *node = &plan->graph->nodes[at];
     return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
 }
+enum { OCT_SITE_BYTES = 2 * OCT_CALL_BYTES };
 /* A call in a sentence, with the path that setters know it by where that is another: "layer1.conv", "the op 'add' in
  * layer1 (layer1._generated_add_0)". Returns text. */
-enum { OCT_SITE_BYTES = 2 * OCT_CALL_BYTES };
 const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
                                   char text[OCT_SITE_BYTES]);
 /* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
 const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
                                    char text[OCT_CALL_BYTES]);
-/* The one node that reads a value in every mode that it runs in, or in this mode; or
- * OCT_NO_INDEX. */
+/* The one node that reads a value in every mode that the node runs in; or OCT_NO_INDEX. */
 int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
+/* The one node that reads a value in this mode; or OCT_NO_INDEX. */
 int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
 bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
 /* Whether a node reads codes, in any mode, through its first `inputs` inputs. */
@@ -108,14 +108,15 @@ bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode 
 /* Whether a block was traced in one run only, so that nothing is known of what it passes to
  * itself. */
 bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
-/* Members of what runs at a node: the last one, that of a kind, the first if it is a layer; or
- * OCT_NO_INDEX. */
+/* Members of the fusion that runs at a node: the last one. */
 static inline int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     return p->member[p->num_members - 1];
 }
+/* The member of a kind; or OCT_NO_INDEX. */
 int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t node, oct_member kind);
+/* The first member if it is a layer; or OCT_NO_INDEX. */
 static inline int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t at)
 {
     int64_t first = plan->nodes[at].member[0];
@@ -130,8 +131,9 @@ static inline bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int6
 {
     return oct_prepare_runs_here(plan, node) && plan->nodes[node].quantized;
 }
-/* Whether this is the first node that calls its module; and how many do. */
+/* Whether this is the first node that calls its module. */
 bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
+/* How many nodes call a module. */
 int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
 /* Whether it is a layer, a batch norm, fused by hand or has parameters otherwise. */
 static inline bool oct_prepare_has_weights(const oct_prepare_node *node)
@@ -140,7 +142,7 @@ static inline bool oct_prepare_has_weights(const oct_prepare_node *node)
            node->role == OCT_ROLE_FUSED || (node->rule && node->rule->create_again);
 }
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role);
-/* The fusion from which a value vanishes, as the node that runs it; or OCT_NO_INDEX. */
+/* The node that runs the fusion inside which a value is, so that no other node can read it; or OCT_NO_INDEX. */
 int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
 /* Where the scale of a node's output comes from. */
 static inline oct_output_scale oct_prepare_scale(const oct_prepare_node *node)
@@ -167,22 +169,24 @@ static inline void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status st
     if (plan->status == OCT_OK) plan->status = status;
 }
 
-/* placement.c: the line of a forward that passes x through a further stub of this container. */
 enum { OCT_STUB_LINE_BYTES = 192 };
+/* placement.c: the line of C, for a user's forward, that passes x through a further stub of this container. */
 const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
 
 /* placement.c, for eager.c too */
 
 /* Decides the qconfig of what runs at a node, and with it whether its output is codes. */
 void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t node);
+/* A QuantStub with a qconfig quantizes; one that gets codes is a problem. */
 void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t node);
+/* Refuses a DeQuantStub right after another one. */
 void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 
 /* group.c */
 int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value); /* its root, or OCT_NO_INDEX */
-/* The container of the stub that is generated after a value; and the stub's path,
- * "layer1._generated_quant_stub_0". */
+/* The container of the stub that is generated after a value. */
 oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value);
 enum { OCT_STUB_PATH_BYTES = 320 };
+/* The path of the stub that is generated after a value, "layer1._generated_quant_stub_0". Returns text. */
 const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
                                   char text[OCT_STUB_PATH_BYTES]);

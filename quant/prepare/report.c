@@ -20,7 +20,7 @@ static const char *const method_words[OCT_METHODS] = {
 /* Adds the line about the scales of weights. */
 static oct_status add_weights(oct_text *text, const oct_graph *g)
 {
-    size_t own = 0, by_target = 0;
+    size_t custom = 0, by_target = 0;
     const oct_weight_fake_quant *last = NULL;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_module *m = g->nodes[i].module;
@@ -30,11 +30,11 @@ static oct_status add_weights(oct_text *text, const oct_graph *g)
         by_target += wq && wq->by_target;
         if (!wq || wq->kind == &oct_fake_quant_affine) continue;
         last = wq;
-        own++;
+        custom++;
     }
     OCT_TRY(oct_text_add(text, "  %-10s s8, ", "weights"));
-    if (own > 0)
-        OCT_TRY(oct_text_add(text, "those of %zu layers by the fake-quant %s%s; otherwise ", own,
+    if (custom > 0)
+        OCT_TRY(oct_text_add(text, "those of %zu layers by the fake-quant %s%s; otherwise ", custom,
                              last->kind->name, last->scale ? ", which learns its scales" : ""));
     if (by_target > 0)
         OCT_TRY(oct_text_add(

@@ -26,5 +26,5 @@ bool oct_report_is_stub(const oct_graph_node *node);
  * identity. */
 bool oct_report_is_identity(const oct_graph_node *node);
 
-/* report_findings.c */
+/* Writes the findings of the check report, a numbered sentence each (report_findings.c). */
 oct_status oct_report_findings(oct_text *text, const oct_graph *g) OCT_NODISCARD;

@@ -235,7 +235,7 @@ static oct_status add_shared(findings *f, const oct_graph_node *node)
                                            : ", each with a range of its own.\n");
 }
 
-/* A rule of a plug-in's that keeps next to nothing of the weights. */
+/* Warns of a plug-in's weight scale that leaves the largest weight a code below 4, of 127. */
 static oct_status add_coarse_weights(findings *f, const oct_graph_node *node)
 {
     if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) return OCT_OK;
@@ -263,6 +263,7 @@ static bool is_in_graph(const oct_graph *g, const oct_module *module)
     return false;
 }
 
+/* Says that the forward never called a module, unless it is inside of a quantized one. */
 static oct_status add_uncalled(void *user, oct_module *module)
 {
     findings *f = user;

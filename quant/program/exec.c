@@ -79,7 +79,8 @@ static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Decides how many samples a block has, and allocates the memory of all threads. */
+/* Decides how many samples a block has, and allocates the memory of all threads; watching runs max_batch samples as one
+ * block. */
 static oct_status plan_memory(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
@@ -89,8 +90,8 @@ static oct_status plan_memory(oct_runtime *rt)
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
     rt->block = clamp_to_range((block_bytes + rt->constant_bytes / 4) / sample, 1, share);
 
-    const int64_t shares = rt->block * rt->threads;
-    const int64_t samples = rt->max_batch > shares ? rt->max_batch : shares;
+    const int64_t block_samples = rt->block * rt->threads;
+    const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
     OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
               "%lld samples of this program do not fit into memory; use a smaller batch",
               (long long)rt->max_batch);
@@ -183,6 +184,7 @@ static const void *value_in(const oct_runtime *rt, const frame *f, int32_t value
     return f->output;
 }
 
+/* Runs a step on the samples of a frame; the host runs a kind that has no `run`, a float fallback. */
 static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number)
 {
     const oct_step *step = &rt->program->steps[number];
@@ -213,7 +215,7 @@ static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number
     return OCT_OK;
 }
 
-/* The frame of thread t, for a part of a call from sample n on. */
+/* The memory with which thread t runs `samples` samples of a call, from sample n on. */
 static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
                       const float *const *input, void *output)
 {

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHANNELS = 256 };
+enum { PIXEL_VALUES = 256 }; /* of a byte: the entries of a table of normalised values */
 static const uint64_t bytes_max = UINT64_C(1) << 34;
 /* What a small file may ask for: bytes and work of one sample, as of other model files. */
 static const int64_t cost_bytes_max = INT64_C(1) << 28;
@@ -94,7 +94,7 @@ static oct_status check_sections(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Arrays are numbered through all steps: *next is the first of those that no step has taken. */
+/* Points an array of a step at its data in the file. Arrays are numbered through all steps: *next is the next one. */
 static oct_status read_array(const oct_flat *f, const oct_step_array *array, uint64_t *next,
                              oct_step *step)
 {
@@ -148,12 +148,12 @@ static oct_status check_rest(const oct_flat *f)
 {
     const oct_program *p = &f->program;
     const oct_value *in = &p->values[p->inputs[0]], *out = &p->values[p->output];
-    const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / CHANNELS;
+    const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / PIXEL_VALUES;
     const float *pixels = section(f, OCT_FLAT_PIXELS);
-    OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % CHANNELS == 0 &&
+    OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % PIXEL_VALUES == 0 &&
                   (tables == 1 || tables == (uint64_t)in->c),
               OCT_DATA, "has pixels for another number of channels");
-    for (uint64_t i = 0; i < tables * CHANNELS; i++)
+    for (uint64_t i = 0; i < tables * PIXEL_VALUES; i++)
         OCT_CHECK(isfinite(pixels[i]), OCT_DATA, "has a pixel that is no finite number");
     OCT_CHECK(count_of(f, OCT_FLAT_GOLDEN_INPUT) % (uint64_t)oct_inputs_numel(p) == 0 &&
                   count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
@@ -180,6 +180,7 @@ static oct_status check_rest(const oct_flat *f)
     return OCT_OK;
 }
 
+/* Refuses a program that takes too much memory or time for one sample: a small file may be made to ask for a lot. */
 static oct_status check_costs(const oct_flat *f)
 {
     oct_program_cost cost;
@@ -219,6 +220,7 @@ oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
     return status;
 }
 
+/* Checks the bytes of a flat file, and what its program costs, and makes them an oct_flat, which borrows them. */
 oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
 {
     OCT_TRY(oct_flat_take_any(flat, bytes, size));
@@ -300,16 +302,16 @@ void oct_flat_normalise(const oct_flat *flat, const uint8_t *pixels, float *valu
 {
     const oct_value *in = &flat->program.values[flat->program.inputs[0]];
     const float *table = section(flat, OCT_FLAT_PIXELS);
-    const int64_t tables = (int64_t)count_of(flat, OCT_FLAT_PIXELS) / CHANNELS;
+    const int64_t tables = (int64_t)count_of(flat, OCT_FLAT_PIXELS) / PIXEL_VALUES;
     for (int64_t i = 0; i < oct_value_numel(in); i++)
-        values[i] = table[i % tables * CHANNELS + pixels[i]];
+        values[i] = table[i % tables * PIXEL_VALUES + pixels[i]];
 }
 
 oct_status oct_flat_verify(const oct_flat *flat)
 {
     const oct_program *p = &flat->program;
     const size_t bytes = oct_value_bytes(&p->values[p->output]);
-    const float *at = section(flat, OCT_FLAT_GOLDEN_INPUT), *input[OCT_PROGRAM_INPUTS];
+    const float *golden = section(flat, OCT_FLAT_GOLDEN_INPUT), *input[OCT_PROGRAM_INPUTS];
     const uint8_t *expected = section(flat, OCT_FLAT_GOLDEN_OUTPUT);
     oct_runtime *runtime = NULL;
     uint8_t *output = NULL;
@@ -318,8 +320,8 @@ oct_status oct_flat_verify(const oct_flat *flat)
     OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, NULL));
     for (uint64_t n = 0; n < golden_count(flat); n++, expected += bytes) {
         for (int i = 0; i < p->num_inputs; i++) {
-            input[i] = at;
-            at += oct_value_numel(&p->values[p->inputs[i]]);
+            input[i] = golden;
+            golden += oct_value_numel(&p->values[p->inputs[i]]);
         }
         OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output));
         OCT_CHECK_OUT(memcmp(output, expected, bytes) == 0, OCT_NO,

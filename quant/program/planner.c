@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { UNIT = 64 };
+enum { UNIT = 64 }; /* bytes */
 
 void oct_find_last_uses(const oct_program *program, int64_t *last)
 {
@@ -81,7 +81,7 @@ static double window_terms(double kernel_h, double kernel_w, const oct_value *pl
     return (kernel_h < h ? kernel_h : h) * (kernel_w < w ? kernel_w : w);
 }
 
-/* The same of a pooling layer that stays float; of one that cannot be, the whole plane. */
+/* The positions in a window of a float pooling layer; where its arguments cannot be, those of the whole plane. */
 static double pool_terms(const oct_fallback *fallback, const oct_arg_list *list,
                          const oct_value *plane)
 {
@@ -112,7 +112,7 @@ static double fallback_terms(const oct_program *program, const oct_step *step)
     return FLOAT_PRODUCT * terms;
 }
 
-/* The time of a step, in multiply-adds of codes. */
+/* The time of a step, in multiply-adds of codes: NUMBER for each number read or made, and what its sums take. */
 static double step_work(const oct_program *program, const oct_step *step)
 {
     const double made = (double)oct_value_numel(oct_step_output(program, step));

@@ -70,7 +70,7 @@ static oct_status check_domain(const oct_program *program, const char *role, int
     return OCT_OK;
 }
 
-/* made[v]: value v exists before this step; afterwards its output does, too. */
+/* Checks a step's values, then what its kind relies on. made[v]: v exists before the step; then its output does. */
 static oct_status check_step(const oct_program *program, const oct_step *step, bool *made)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
@@ -112,7 +112,7 @@ static oct_status check_steps(const oct_program *program, bool *made)
     return OCT_OK;
 }
 
-/* What the program takes and returns, as its caller has it in memory. */
+/* Checks that an input or the output of the program is f32; the output may also be class numbers, s32 (`numbers`). */
 static oct_status check_end(const oct_program *program, const char *role, int32_t number,
                             bool numbers)
 {

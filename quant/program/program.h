@@ -154,6 +154,7 @@ typedef struct oct_program_cost {
     int64_t bytes;
     double work;
 } oct_program_cost;
+/* Finds the cost of one sample by the memory plan and the shapes of the steps. */
 oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost) OCT_NODISCARD;
 
 /* Who runs float fallbacks; the integer runtime itself knows no float layer. Samples are run one by
@@ -175,10 +176,10 @@ void oct_runtime_destroy(oct_runtime **runtime);
  * int32_t. samples <= max_batch. Does not allocate and cannot fail without float fallbacks. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
                            void *output) OCT_NODISCARD;
-/* Runs and calls watch for each value as it is made (data of all samples): certificates and golden
- * vectors look at every layer. watch NULL: only runs. */
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,
                              size_t bytes);
+/* Runs and calls watch for each value as it is made (data of all samples): certificates and golden
+ * vectors look at every layer. watch NULL: only runs. */
 oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,
                              void *output, oct_watch_fn watch, void *user) OCT_NODISCARD;
 size_t oct_runtime_bytes(const oct_runtime *runtime);

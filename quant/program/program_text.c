@@ -101,6 +101,7 @@ static groups groups_of_value(oct_value *value)
                     1};
 }
 
+/* The fields of a step's line: those of its kind, of a float fallback, and those of all steps, `name` at the end. */
 static groups groups_of_step(oct_step *step, fallback_line *fallback)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
@@ -168,6 +169,7 @@ static size_t list_item(oct_field_type type)
                                                                       : 0;
 }
 
+/* Writes " name=value", or of a list " name=value,value". */
 static oct_status add_field(oct_text *text, const oct_field *field, const char *owner)
 {
     const char *at = owner + field->offset;
@@ -396,14 +398,15 @@ static oct_status read_program(reader *r, const char *rounding, char *fields)
 }
 
 /* Each line is of one of these; the first is of the first. */
+enum { PROGRAM, VALUE, STEP, ARRAY };
 static const struct {
     const char *name;
     oct_status (*read)(reader *r, const char *type, char *fields);
 } records[] = {
-    {"program ", read_program},
-    {"value ", read_value},
-    {"step ", read_step},
-    {"array ", read_array},
+    [PROGRAM] = {"program ", read_program},
+    [VALUE] = {"value ", read_value},
+    [STEP] = {"step ", read_step},
+    [ARRAY] = {"array ", read_array},
 };
 
 static bool begins_with(const char *line, const char *word)
@@ -439,14 +442,14 @@ static oct_status read_lines(oct_program *program, char *text)
         size_t k = 0;
         while (k < OCT_COUNT(records) && !begins_with(fields, records[k].name))
             k++;
-        OCT_CHECK(k < OCT_COUNT(records) && (k == 0) == (number == 1), OCT_DATA,
+        OCT_CHECK(k < OCT_COUNT(records) && (k == PROGRAM) == (number == 1), OCT_DATA,
                   "line %lld of the program is none that can be there", (long long)number);
         fields += strlen(records[k].name);
         const char *type = cut(&fields, ' ');
-        const long long place = k == 1 ? r.values : k == 2 ? r.steps : r.steps - 1;
+        const long long place = k == VALUE ? r.values : k == STEP ? r.steps : r.steps - 1;
         if (records[k].read(&r, type, fields) == OCT_OK) continue;
-        if (k == 0) return oct_fail_prefix("the program");
-        return oct_fail_prefix("%s%lld", k == 3 ? "an array of step " : records[k].name, place);
+        if (k == PROGRAM) return oct_fail_prefix("the program");
+        return oct_fail_prefix("%s%lld", k == ARRAY ? "an array of step " : records[k].name, place);
     }
     return OCT_OK;
 }

@@ -95,7 +95,7 @@ static bool is_pad(int pad, int most)
     return pad >= 0 && pad <= most;
 }
 
-/* Gives the shape with the output that follows from the rest of it. */
+/* The shape with the output plane that follows from the rest of it; ceil: of a pool that rounds up. */
 static oct_conv_shape with_expected_output(oct_conv_shape s, bool ceil)
 {
     oct_conv_set_out(&s);

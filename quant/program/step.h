@@ -176,7 +176,7 @@ oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding)
 /* Checks that the shape is that of input 0, which may enter flattened, and of the output. */
 oct_status oct_check_plane(const oct_program *program, const oct_step *step,
                            const oct_conv_shape *s) OCT_NODISCARD;
-/* Checks both of a pool, each of whose windows sees a part of the input, and that channels and qparams
+/* Checks the window and the plane of a pool, that each window sees a part of the input, and that channels and qparams
  * stay. */
 oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the table is there, with one entry for each code of input 0. */

@@ -34,7 +34,8 @@ static int64_t to_fixed_point(double ratio, int shift, const limits *l)
     return wide < (double)l->most_multiplier ? (int64_t)wide : l->most_multiplier;
 }
 
-/* Makes the constants of a sum from the ratios of scales. bits: of the larger multiplier. */
+/* Makes the constants of a sum from the ratios of scales, with `bits` bits for the larger multiplier:
+ * code = clamp((ma * (a - za) + mb * (b - zb) + 2^(shift-1)) >> shift, lo, hi) + zero_point. */
 static oct_qadd make_multipliers(oct_qparams a, oct_qparams b, oct_qparams y, bool relu,
                                  double ratio_a, double ratio_b, int bits)
 {
@@ -71,6 +72,7 @@ static int32_t clamp_to_code(double x, int32_t lo, int32_t hi)
     return (int32_t)fmin(fmax(nearbyint(x), lo), hi);
 }
 
+/* least and most bound the sum before the shift, lo and hi the code. */
 void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi)
 {
     const double low = lo / (double)y.scale, high = hi / (double)y.scale;
@@ -150,7 +152,7 @@ static int64_t cut_sum(const oct_qadd *q, int64_t sum)
     return q->clips ? oct_min_i64(oct_max_i64(sum, q->least), q->most) : sum;
 }
 
-/* Conversion and scaling keep order, so the ends of t give the ends of the values. */
+/* Merges the ends of t / 2^shift * scale, the real values of sums t, into range; order is kept, so ends of t do. */
 static void merge_range(const oct_qadd *q, const oct_code_block *k, float scale, float *range)
 {
     const int64_t least = cut_sum(q, k->least), most = cut_sum(q, k->most);
@@ -160,6 +162,7 @@ static void merge_range(const oct_qadd *q, const oct_code_block *k, float scale,
     range[1] = high > range[1] ? high : range[1];
 }
 
+/* Adds n codes of a and b: bytes in one loop, otherwise in blocks, with y's clip mask and range for training. */
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y)
 {
@@ -202,7 +205,7 @@ static oct_status check_add(const oct_program *program, const oct_step *step)
     const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
     const oct_value *y = oct_step_output(program, step);
     const oct_qadd *add = &step->add;
-    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
     OCT_TRY(oct_check_broadcast(program, step));
     OCT_CHECK(oct_qadd_fits(add, a->q, b->q, y->q), OCT_DATA,
               "its multipliers %lld, %lld and shift %d are out of range", (long long)add->ma,
@@ -210,7 +213,7 @@ static oct_status check_add(const oct_program *program, const oct_step *step)
     OCT_CHECK(add->za == a->q.zero_point && add->zb == b->q.zero_point &&
                   add->zero_point == y->q.zero_point,
               OCT_DATA, "its zero points are not those of its values");
-    if (by->sum_check) OCT_TRY(by->sum_check(add, a->q, b->q, y->q));
+    if (rounding->sum_check) OCT_TRY(rounding->sum_check(add, a->q, b->q, y->q));
     return oct_check_bounds(program, step, add->lo, add->hi);
 }
 

@@ -74,6 +74,7 @@ OCT_CLONES
 static void average_signed(int64_t n, const int32_t *restrict sum, divisor d, oct_qparams q,
                            uint8_t *restrict y)
 {
+    /* Sums x - 128 instead of x; the positions in the padding have the zero point's code. */
     const int32_t offset =
         (int32_t)((d.count - d.added) * q.zero_point - d.count * (int64_t)SIGNED_ZERO);
     const int32_t half = (int32_t)(d.count / 2);
@@ -132,6 +133,7 @@ float oct_qavg_factor(float scale, int64_t count)
     return product / scale;
 }
 
+/* Averages the windows of (N, h, w, c), each cut to the plane, in blocks of channels. */
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,
                    void *codes)
 {
@@ -159,7 +161,7 @@ void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how
     }
 }
 
-/* A factor belongs to one number of positions; what it is multiplied with stays far below 2^60. */
+/* Checks a pool and how it rounds. A factor belongs to one number of positions; its products stay far below 2^60. */
 static oct_status check_avg_pool(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_pool(program, step));

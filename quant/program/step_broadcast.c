@@ -26,7 +26,7 @@ oct_status oct_check_broadcast(const oct_program *program, const oct_step *step)
 
 void oct_step_broadcast(const oct_step_run *r, oct_broadcast_fn *compute)
 {
-    uint16_t room[2][OCT_FLAG_BLOCK];
+    uint16_t expanded[2][OCT_FLAG_BLOCK];
     oct_broadcast b = {0};
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t numel = r->samples * oct_value_numel(y);
@@ -38,8 +38,8 @@ void oct_step_broadcast(const oct_step_run *r, oct_broadcast_fn *compute)
     }
     for (int64_t i = 0; i < numel; i += OCT_FLAG_BLOCK) {
         const int64_t n = oct_min_i64(numel - i, OCT_FLAG_BLOCK);
-        compute(r, n, oct_qcodes_broadcast(&b, 0, oct_step_codes(r, 0), i, n, room[0]),
-                oct_qcodes_broadcast(&b, 1, oct_step_codes(r, 1), i, n, room[1]),
+        compute(r, n, oct_qcodes_broadcast(&b, 0, oct_step_codes(r, 0), i, n, expanded[0]),
+                oct_qcodes_broadcast(&b, 1, oct_step_codes(r, 1), i, n, expanded[1]),
                 &(oct_qoutput){y->q, oct_qcodes_place(r->output, y->q, i),
                                r->mask ? r->mask + i / 8 : NULL, r->range});
     }

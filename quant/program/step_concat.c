@@ -19,7 +19,7 @@ static void copy_rows(int64_t rows, const columns *to, oct_qcodes x, void *codes
                oct_qcodes_from(x, i * to->count).data, (size_t)to->count * bytes);
 }
 
-/* Stores codes of a block of the input, wherever its rows end. */
+/* Stores n numbers of an input, from its element `at` on, into its columns of the output, wherever rows end. */
 static void store_columns(const columns *to, int64_t at, int64_t n, const int32_t *logical,
                           oct_qparams y, void *codes)
 {
@@ -31,12 +31,13 @@ static void store_columns(const columns *to, int64_t at, int64_t n, const int32_
     }
 }
 
+/* Requantizes an input by scale_x / scale_y into its columns, in blocks; makes its clip mask where it has one. */
 static void requantize_rows(int64_t rows, const columns *to, const oct_qconcat_input *input,
                             oct_requantizer r, oct_qparams y, void *codes)
 {
     const double ratio = (double)input->x.q.scale / (double)y.scale;
-    const oct_code_ratio by = {.factor = (float)fmin(fmax(ratio, 0x1p-60), 0x1p60),
-                               .fixed = oct_fixed_of(r, ratio)};
+    const oct_code_ratio scales = {.factor = (float)fmin(fmax(ratio, 0x1p-60), 0x1p60),
+                                   .fixed = oct_fixed_of(r, ratio)};
     int32_t logical[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK];
     oct_code_block k = {.a = logical,
@@ -47,12 +48,13 @@ static void requantize_rows(int64_t rows, const columns *to, const oct_qconcat_i
     for (int64_t at = 0, n = rows * to->count; at < n; at += OCT_FLAG_BLOCK) {
         k.n = oct_min_i64(n - at, OCT_FLAG_BLOCK);
         oct_qcodes_load(input->x, at, k.n, logical);
-        oct_rounding_of(r)->rescale(&k, &by);
+        oct_rounding_of(r)->rescale(&k, &scales);
         store_columns(to, at, k.n, logical, y, codes);
         if (input->mask) oct_bits_pack(flags, k.n, input->mask + at / 8);
     }
 }
 
+/* Puts n inputs of (rows, c) side by side: (rows, sum of c) codes. */
 void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, oct_requantizer r,
                          oct_qparams y, void *codes)
 {

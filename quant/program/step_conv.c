@@ -41,7 +41,7 @@ static oct_status check_weights(const oct_step *step)
 /* Checks what is done with the sums: multipliers, second addend, bounds. */
 static oct_status check_epilogue(const oct_program *program, const oct_step *step)
 {
-    const oct_rounding_row *by = oct_rounding_of(program->requantizer);
+    const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
     const bool shifts = oct_requantizer_shifts(program->requantizer);
     for (int64_t c = 0; shifts && c < step->conv.shape.out_c; c++) {
         int exponent;
@@ -49,10 +49,10 @@ static oct_status check_epilogue(const oct_program *program, const oct_step *ste
                   "multiplier %lld is not a power of two, but the program requantizes by shifts",
                   (long long)c);
     }
-    OCT_CHECK(!by->bytes_only || oct_step_input(program, step, 0)->dtype == OCT_U8, OCT_DATA,
-              "%s, which is for 8-bit codes", by->bytes_only);
+    OCT_CHECK(!rounding->bytes_only || oct_step_input(program, step, 0)->dtype == OCT_U8, OCT_DATA,
+              "%s, which is for 8-bit codes", rounding->bytes_only);
     if (step->num_inputs > 1) {
-        OCT_CHECK(by->adds, OCT_DATA,
+        OCT_CHECK(rounding->adds, OCT_DATA,
                   "it has a second addend, which only a program that requantizes in float can add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
         OCT_CHECK(isfinite(step->conv.addend_multiplier) && step->conv.addend_multiplier > 0.0f,
@@ -157,6 +157,7 @@ static int64_t packed_bytes(const oct_program *program, const oct_step *step,
            step->conv.shape.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
+/* Packs constants into one piece of memory: the struct, tables of the plan, weights, biases, fixed multipliers. */
 static void pack_conv(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
                       void *packed)
 {
@@ -214,7 +215,7 @@ static bool is_dilated(const oct_step *step)
     return step->conv.input_step_h > 1 || step->conv.input_step_w > 1;
 }
 
-/* A dilated sample lies in scratch. */
+/* The bytes of scratch for one sample of the input dilated, in front of the rest; 0: it is not. */
 static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
     if (!is_dilated(step)) return 0;

@@ -6,6 +6,7 @@
 
 enum { MIX_SHIFT = 22, MIX_HALF = 1 << (MIX_SHIFT - 1) };
 
+/* The two pixels between which output pixel `at` lies, and the weight of the second, 2048 * part / unit, half up. */
 oct_qtap oct_qtap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     const oct_resize_place p = oct_resize_place_of(mode, at, in, out);

@@ -20,6 +20,7 @@ OCT_LOOK_UP(look_up_8_16, uint8_t, uint16_t)
 OCT_LOOK_UP(look_up_16_8, uint16_t, uint8_t)
 OCT_LOOK_UP(look_up_16_16, uint16_t, uint16_t)
 
+/* codes[r][c] = table of channel c [x[r][c]], by the bytes of input and output codes. */
 static void look_up(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
                     oct_qparams y, void *codes)
 {

@@ -31,6 +31,7 @@ bool oct_qmul_fits(float factor, oct_requantizer r)
            (!oct_requantizer_shifts(r) || frexpf(factor, &exponent) == 0.5f);
 }
 
+/* code = clamp(round((a - za) * (b - zb) * factor), lo, hi) + zero_point, in blocks; also clip mask and range of y. */
 void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul,
                       const oct_qoutput *y)
 {

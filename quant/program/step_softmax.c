@@ -55,7 +55,8 @@ typedef struct output {
     oct_bit_writer *bits;
 } output;
 
-/* Nothing overflows: an exponential is at most 2^30 and `one` at most 2^16, so twice their product is at
+/* Writes a row's codes: exponential / sum, in units of the output's scale, halves up, cut to qmax.
+ * Nothing overflows: an exponential is at most 2^30 and `one` at most 2^16, so twice their product is at
  * most 2^47; a sum has at most 2^16 terms, so it is at most 2^46. It is at least 2^30, the largest code's
  * own term. */
 static void write_quotients(row *r, const int32_t *exponential, const output *y)

@@ -20,6 +20,7 @@ enum {
 
 /* The state, as spans of memory that are digested, copied and put back. */
 
+/* Appends bytes at `data` to the spans of memory that make up the state. */
 static oct_status add_span(oct_step_state *state, void *data, size_t bytes)
 {
     OCT_TRY(oct_grow(&state->spans, &state->capacity, state->count + 1, sizeof *state->spans));
@@ -198,6 +199,7 @@ void oct_train_step_destroy(oct_train_step *step)
     oct_context_destroy(&step->context);
 }
 
+/* Checks that the loss takes the goals that the batch has: labels, values for each output, a teacher's outputs. */
 static oct_status check_goals(const oct_loss_kind *loss, const oct_batch *b)
 {
     const bool both = b->labels && b->probabilities;

@@ -31,6 +31,7 @@ static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
     s->context->watch = s->audit.watch;
 }
 
+/* Runs the forward over the samples of this rank's leaves. */
 static oct_tensor *run_forward(oct_train_step *s, const oct_batch *b, const oct_leaves *leaves,
                                bool learn)
 {
@@ -44,7 +45,8 @@ static oct_tensor *run_forward(oct_train_step *s, const oct_batch *b, const oct_
     return oct_module_call(s->context, s->root, x, b->num_inputs);
 }
 
-/* Takes the figures of a batch into those of the update; of a single one they stay as they are. */
+/* Moves the update's running means of loss and metric by those of a batch, each weighted by what it counts (of the
+ * first batch they are its own, to the bit). */
 static void add_figures(oct_step_sums *sums, int64_t samples, const oct_loss *loss, double mean)
 {
     sums->done++;
@@ -72,10 +74,10 @@ static oct_tensor *start_from_returned_loss(oct_train_step *s, oct_tensor *y, do
                                 "the loss that the forward returns depends on no "
                                 "parameter, so there is nothing to learn");
     *mean = (double)oct_f32(y)[0];
-    float *one = oct_grad_new(cx, y);
-    if (!one) return NULL;
-    *one = (float)((double)cx->leaves.samples / (double)s->sums.samples);
-    oct_add_grad(cx, y, one);
+    float *grad = oct_grad_new(cx, y);
+    if (!grad) return NULL;
+    *grad = (float)((double)cx->leaves.samples / (double)s->sums.samples);
+    oct_add_grad(cx, y, grad);
     return y;
 }
 
@@ -239,7 +241,8 @@ static oct_status forward_batch(oct_train_step *s, const oct_batch *batch, void 
     return sum_norm_statistics(s);
 }
 
-/* The same with the loss. y: what the caller has run already, n outputs of each of this rank's samples; or NULL. */
+/* Computes loss and metric of a batch that nothing is learned from. y: the n outputs of each of this rank's samples, if
+ * the caller has run the forward already; or NULL. */
 static oct_status observe_batch(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
     const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
@@ -292,7 +295,8 @@ static void add_left_neighbour(float *restrict sum, const float *restrict left, 
         sum[i] = left[i] + sum[i];
 }
 
-/* Adds the gradients that wait for that of the batch just counted, which then waits itself unless it is the last. */
+/* Sums gradients of batches along a binary tree: adds to those of the batch just counted the sums that wait to its left
+ * and are complete with it (oct_tree_merges); the result then waits itself, unless the batch is the last. */
 static void add_waiting_gradients(oct_train_step *s)
 {
     oct_step_sums *sums = &s->sums;
@@ -316,7 +320,7 @@ static oct_step_result report_step(const oct_train_step *s)
                              .skipped = sums->skipped};
 }
 
-/* Updates the parameters by the sums of all batches of an update, then ranges and averages. */
+/* Updates the parameters by the summed gradients of all batches of an update, then ranges and averages. */
 static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
 {
     const oct_step_sums *sums = &s->sums;
@@ -341,7 +345,7 @@ static oct_status end_call(oct_train_step *s, oct_status status)
     return status;
 }
 
-/* Numbers that go wrong in training have a remedy. */
+/* Ends a call that learns; a failure by a number that is not finite names a remedy, a lower learning rate. */
 static oct_status end_learning(oct_train_step *s, oct_status status)
 {
     char what[512];
@@ -350,7 +354,8 @@ static oct_status end_learning(oct_train_step *s, oct_status status)
     return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
 }
 
-/* Numbers go wrong on all ranks in the same step, so all of them undo it. */
+/* Turns a failure by a number that is not finite into a step that is undone, where that is asked for (nonfinite). Such
+ * numbers appear on all ranks in the same step, so all of them undo it. */
 static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
 {
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;

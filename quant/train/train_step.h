@@ -174,11 +174,13 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * after it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result) OCT_NODISCARD;
-/* Collective: the same of several batches: begin, with their number and that of all their samples, then learn
+/* Collective: one step of several batches: begin, with their number and that of all their samples, then learn
  * for each of them, then update. After a failure the next begin forgets what was learned. */
 oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples,
                                 float lr) OCT_NODISCARD;
+/* Adds the gradients of one of the announced batches to the sums of the update. */
 oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
+/* Updates parameters, ranges and averages by these sums, after the last batch. */
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
 /* Not collective: computes the leaf of the last step's audit again, from the state before that step, which this rank
  * then has again as it was. batch: that of the leaf, but its arrays begin with the leaf's samples. Gradients are lost.
@@ -193,11 +195,12 @@ oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t sl
  * float or, of class numbers, int32_t. */
 oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
                                   void *y) OCT_NODISCARD;
-/* Collective: the same with loss and metric of the batch, both NaN where it has no goals. y: for who has run the forward
+/* Collective: such a forward with loss and metric of the batch, both NaN where it has no goals. y: for who has run it
  * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
                                   oct_step_result *result) OCT_NODISCARD;
-/* Collective: the same of several batches: begin (lr 0), then look at each of them, then observed. */
+/* Collective: oct_train_step_observe of several batches: begin (lr 0), then look at each of them, then observed. */
 oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y,
                                int64_t n) OCT_NODISCARD;
+/* Moves the ranges by what all batches have shown, and reports their mean loss and metric. */
 oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
