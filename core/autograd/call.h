@@ -22,7 +22,7 @@ typedef struct oct_site {
     oct_tensor *const *input;
     int num_inputs;
     oct_tensor *output;
-    const oct_tensor *given; /* of a module: input 0 before its pre hooks; NULL: as input[0] */
+    const oct_tensor *unhooked; /* of a module: input 0 before its pre hooks; NULL: as input[0] */
 } oct_site;
 
 typedef struct oct_interceptor oct_interceptor;

@@ -19,8 +19,8 @@ static const int64_t forever = INT64_MAX;
 typedef struct held_block {
     char *memory; /* NULL: given back */
     size_t bytes;
-    int64_t born, last; /* call site in which it is made, and after which it is freed */
-    bool inner;         /* made inside of an atomic module */
+    int64_t first_site, last_site; /* call site in which it is made, and after which it is freed */
+    bool in_atomic;                /* made inside of an atomic module */
 } held_block;
 
 /* A call site, as it was learned, is compared with the one that runs. */
@@ -36,15 +36,15 @@ struct oct_lifetimes {
     held_block *blocks;
     size_t num_blocks, cap_blocks; /* of the forward at hand */
     size_t first_alive;            /* all blocks before it are gone */
-    int64_t *learned;              /* last reader of each block */
-    size_t num_learned, cap_learned;
+    int64_t *last_use;             /* last reader of each block */
+    size_t num_last_use, cap_last_use;
     call_site *sites;
     size_t num_sites, cap_sites;
-    size_t next;   /* call sites that have ended in this forward */
-    int64_t bytes; /* of the learned forward, at most at a time */
-    bool knows;    /* a forward has been learned */
-    bool lost;     /* this one takes another way, or is not recorded: nothing is freed any more */
-    bool diverged; /* it has read what was freed */
+    size_t num_ended;   /* call sites that have ended in this forward */
+    int64_t peak_bytes; /* of the learned forward */
+    bool learned;       /* a forward has been learned */
+    bool keeps_all; /* this one takes another way, or is not recorded: nothing is freed any more */
+    bool diverged;  /* it has read what was freed */
 };
 
 oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
@@ -56,42 +56,42 @@ void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
 {
     if (!*lifetimes) return;
     oct_free(&(*lifetimes)->blocks);
-    oct_free(&(*lifetimes)->learned);
+    oct_free(&(*lifetimes)->last_use);
     oct_free(&(*lifetimes)->sites);
     oct_free(lifetimes);
 }
 
-/* Keeps what the first forward has shown: the last reader of each block, and the most bytes that live at a time. */
-static oct_status keep_learned(oct_lifetimes *l)
+/* Keeps what the first forward has shown: the call site that reads each block last, and the peak of the bytes alive. */
+static oct_status keep_last_uses(oct_lifetimes *l)
 {
-    OCT_TRY(oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned));
-    l->num_learned = l->num_blocks;
-    l->bytes = 0;
+    OCT_TRY(oct_grow(&l->last_use, &l->cap_last_use, l->num_blocks, sizeof *l->last_use));
+    l->num_last_use = l->num_blocks;
+    l->peak_bytes = 0;
     for (size_t i = 0; i < l->num_blocks; i++)
-        l->learned[i] = l->blocks[i].last;
+        l->last_use[i] = l->blocks[i].last_site;
     for (int64_t k = 0; k <= (int64_t)l->num_sites; k++) { /* the blocks that live at call site k */
-        int64_t now = 0;
+        int64_t alive = 0;
         for (size_t i = 0; i < l->num_blocks; i++)
-            if (l->blocks[i].born <= k && l->blocks[i].last >= k)
-                now += (int64_t)l->blocks[i].bytes;
-        if (now > l->bytes) l->bytes = now;
+            if (l->blocks[i].first_site <= k && l->blocks[i].last_site >= k)
+                alive += (int64_t)l->blocks[i].bytes;
+        if (alive > l->peak_bytes) l->peak_bytes = alive;
     }
-    l->knows = true;
+    l->learned = true;
     return OCT_OK;
 }
 
 int64_t oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
 {
     if (!y && l->diverged) return -1;
-    if (!y || l->knows || l->lost) return l->bytes;
-    if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
-    if (keep_learned(l) != OCT_OK) oct_fail_clear(); /* the next forward learns */
-    return l->bytes;
+    if (!y || l->learned || l->keeps_all) return l->peak_bytes;
+    if (y->trace_value >= 0) l->blocks[y->trace_value].last_site = forever; /* y stays */
+    if (keep_last_uses(l) != OCT_OK) oct_fail_clear(); /* the next forward learns */
+    return l->peak_bytes;
 }
 
-/* Borrows a block for the data of a tensor, and gives its number; NULL with a record on failure. inner: an
- * atomic module makes it. */
-static void *borrow_block(oct_lifetimes *l, size_t bytes, bool inner, int64_t *number)
+/* Borrows arena memory for a tensor's data and gives its block number; NULL with a record on failure. in_atomic: the
+ * tensor is made inside an atomic module (one operation of the graph). */
+static void *borrow_block(oct_lifetimes *l, size_t bytes, bool in_atomic, int64_t *number)
 {
     if (oct_grow(&l->blocks, &l->cap_blocks, l->num_blocks + 1, sizeof *l->blocks) != OCT_OK)
         return NULL;
@@ -100,9 +100,9 @@ static void *borrow_block(oct_lifetimes *l, size_t bytes, bool inner, int64_t *n
     *number = (int64_t)l->num_blocks;
     l->blocks[l->num_blocks++] = (held_block){.memory = memory,
                                               .bytes = bytes,
-                                              .born = (int64_t)l->next,
-                                              .last = forever,
-                                              .inner = inner};
+                                              .first_site = (int64_t)l->num_ended,
+                                              .last_site = forever,
+                                              .in_atomic = in_atomic};
     return memory;
 }
 
@@ -123,54 +123,56 @@ static void free_block(const oct_lifetimes *l, held_block *b)
     b->memory = NULL;
 }
 
+/* Keeps the call site of the forward that is learned; so far it is the last reader of its inputs' blocks. */
 static void record_site(oct_lifetimes *l, const call_site *s)
 {
     if (oct_grow(&l->sites, &l->cap_sites, l->num_sites + 1, sizeof *l->sites) != OCT_OK) {
         oct_fail_clear();
-        l->lost = true; /* nothing is given back for want of memory to remember it */
+        l->keeps_all = true; /* nothing is given back for want of memory to remember it */
         return;
     }
     for (int i = 0; i < s->num_inputs; i++)
-        if (s->input[i] >= 0) l->blocks[s->input[i]].last = (int64_t)l->num_sites;
+        if (s->input[i] >= 0) l->blocks[s->input[i]].last_site = (int64_t)l->num_sites;
     l->sites[l->num_sites++] = *s;
 }
 
-/* What an atomic module made beside its output is freed at once; no other call site has seen it. */
+/* Frees what an atomic module made beside its output, the newest blocks, at once: no other call site has seen them. */
 static void free_inner_blocks(oct_lifetimes *l, int64_t output)
 {
-    for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
+    for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].in_atomic;) {
         held_block *b = &l->blocks[i];
-        b->inner = false;
+        b->in_atomic = false;
         if (!b->memory || (int64_t)i == output) continue;
         free_block(l, b);
-        b->last = (int64_t)l->next;
+        b->last_site = (int64_t)l->num_ended;
     }
 }
 
 void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
 {
-    if (l->lost) return;
+    if (l->keeps_all) return;
     call_site s = {.module = executed->module,
                    .op = executed->op,
                    .num_inputs = executed->num_inputs,
                    .output = executed->output->trace_value};
     for (int i = 0; i < s.num_inputs; i++)
         s.input[i] = executed->input[i]->trace_value;
-    if (l->knows) { /* the same call site as in the learned forward? */
-        const call_site *known = &l->sites[l->next];
-        l->lost = l->next >= l->num_sites || s.module != known->module ||
-                  strcmp(s.op, known->op) != 0 || s.num_inputs != known->num_inputs ||
-                  s.output != known->output ||
-                  memcmp(s.input, known->input, (size_t)s.num_inputs * sizeof s.input[0]) != 0;
+    if (l->learned) { /* the same call site as in the learned forward? */
+        const call_site *known = &l->sites[l->num_ended];
+        l->keeps_all = l->num_ended >= l->num_sites || s.module != known->module ||
+                       strcmp(s.op, known->op) != 0 || s.num_inputs != known->num_inputs ||
+                       s.output != known->output ||
+                       memcmp(s.input, known->input, (size_t)s.num_inputs * sizeof s.input[0]) != 0;
     }
-    if (l->lost) return;
-    if (!l->knows) record_site(l, &s);
+    if (l->keeps_all) return;
+    if (!l->learned) record_site(l, &s);
     free_inner_blocks(l, s.output);
-    for (size_t i = l->first_alive; l->knows && i < l->num_blocks && i < l->num_learned; i++)
-        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) free_block(l, &l->blocks[i]);
-    while (l->knows && l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
+    for (size_t i = l->first_alive; l->learned && i < l->num_blocks && i < l->num_last_use; i++)
+        if (l->blocks[i].memory && l->last_use[i] <= (int64_t)l->num_ended)
+            free_block(l, &l->blocks[i]);
+    while (l->learned && l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
         l->first_alive++;
-    l->next++;
+    l->num_ended++;
 }
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group)
@@ -213,9 +215,9 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     oct_lifetimes *l = cx->lifetimes;
     if (!l) return;
     l->arena = cx->arena;
-    l->num_blocks = l->first_alive = l->next = 0;
-    l->lost = l->diverged = false;
-    if (!l->knows) l->num_sites = 0;
+    l->num_blocks = l->first_alive = l->num_ended = 0;
+    l->keeps_all = l->diverged = false;
+    if (!l->learned) l->num_sites = 0;
 }
 
 oct_status oct_context_status(const oct_context *cx)
@@ -273,8 +275,8 @@ void *oct_save(oct_context *cx, size_t bytes)
     return memory ? memory : oct_context_adopt(cx, oct_fail_code());
 }
 
-static oct_tensor *tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data,
-                               int64_t trace_value)
+static oct_tensor *make_tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data,
+                                    int64_t trace_value)
 {
     oct_tensor *tensor = oct_save(cx, sizeof *tensor);
     if (tensor)
@@ -289,7 +291,7 @@ static oct_tensor *tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
 {
     int64_t trace_value = oct_context_frees(cx) ? find_block(cx->lifetimes, data) : -1;
-    return tensor_over(cx, dtype, shape, data, trace_value);
+    return make_tensor_over(cx, dtype, shape, data, trace_value);
 }
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
@@ -312,7 +314,7 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
         data = borrow_block(cx->lifetimes, bytes, cx->atomic_depth > 0, &trace_value);
         if (!data) oct_context_adopt(cx, oct_fail_code());
     }
-    return data ? tensor_over(cx, dtype, shape, data, trace_value) : NULL;
+    return data ? make_tensor_over(cx, dtype, shape, data, trace_value) : NULL;
 }
 
 void *oct_scratch(oct_context *cx, size_t bytes)

@@ -82,6 +82,7 @@ struct oct_context {
     int64_t max_numel; /* that a new tensor may have; 0: as many as there is room for */
 };
 
+/* Creates a context with an empty arena for a rank of `group`; oct_context_begin comes before a forward. */
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
 void oct_context_destroy(oct_context **cx);
 
@@ -147,9 +148,10 @@ void oct_scratch_end(oct_context *cx, void *block);
 oct_status oct_lifetimes_create(oct_lifetimes **lifetimes) OCT_NODISCARD;
 void oct_lifetimes_destroy(oct_lifetimes **lifetimes);
 
-/* Ends a forward with its result y, which stays until the next oct_context_begin; NULL: it has failed. Returns the most
- * bytes that were needed at a time in the forward that was learned, had it freed what is read no more, 0 before; -1: the
- * forward has failed because it read what was gone. */
+/* Ends a forward with its result y, which stays until the next oct_context_begin; y NULL: the forward has failed.
+ * Returns the peak of bytes that the learned forward needs when each activation is freed after its last reader, 0 while
+ * none is learned; -1: the forward has failed because it read an activation that was freed. */
 int64_t oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
-/* Called for each call site that has been executed, while the lifetimes apply (oct_context_frees). */
+/* Called after each call site while the lifetimes apply (oct_context_frees): the first forward learns what it reads; in
+ * later ones, if they are the same, it frees the activations that no call site after it reads. */
 void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_site *executed);

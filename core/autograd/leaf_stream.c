@@ -24,16 +24,16 @@ typedef struct merge {
 
 typedef struct oct_leaf_pending {
     oct_subtree parts[OCT_MAX_PARTS];
-    int num_parts, part; /* the part at hand */
-    int64_t part_begin;  /* its first group */
-    float *waiting[LEVELS];
-    int height;
-    float **row;    /* of the groups at hand */
-    bool adds;      /* the first of them is added to what waits on top */
-    float **unused; /* rows to take from */
-    float **own;    /* rows that are borrowed */
-    int64_t rows, num_unused, num_own;
-    float *part_row; /* the only part's memory, or NULL */
+    int num_parts, part;    /* the part at hand */
+    int64_t part_begin;     /* its first group */
+    float *waiting[LEVELS]; /* stack: subtree sums that wait for their right neighbour */
+    int num_waiting;
+    float **group_row;    /* of the groups of this round */
+    bool adds_to_waiting; /* the first of them is added to the sum on top of the stack */
+    float **unused;       /* rows to take from */
+    float **borrowed;     /* rows from scratch */
+    int64_t rows, num_unused, num_borrowed;
+    float *in_place; /* the memory of the only part, also used as a row; or NULL */
     merge *merges;   /* of the round */
     int num_merges;
 } oct_leaf_pending;
@@ -60,8 +60,8 @@ static bool begins_by_adding(const oct_leaf_stream *stream, int64_t n)
     return n % 2 == 1 && !stream->apart;
 }
 
-/* Returns the most rows that a round and what waits before it ever need: after n groups of a part
- * as many subtrees wait as n has ones. */
+/* Returns the most rows (partial sums of the gradient) needed at a time: one for each group of a round, and one for
+ * each subtree that waits for its right neighbour (after n groups of a part as many as n has one bits). */
 static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stream)
 {
     oct_subtree parts[OCT_MAX_PARTS];
@@ -76,10 +76,10 @@ static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stre
     return most + per_round;
 }
 
-/* Takes the pending sums, their lists and rows; stream->pending stays NULL, or has too few rows, when there is no memory.
- * Rows are blocks of their own, which find room more easily than all in one. Where all groups make one part, the
- * parameter's own memory is a row too, until the last merge: of two rows one is another. */
-static void take_rows(oct_context *cx, oct_leaf_stream *stream)
+/* Allocates the state of the sum with its lists and rows; stream->pending stays NULL, or has too few rows, when there
+ * is no memory. Each row is a block, which finds room more easily than all in one. Where all groups make one part, the
+ * parameter's memory for that part serves as a row too, until the last merge. */
+static void alloc_pending(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
     const int64_t groups = stream->num_groups;
@@ -87,22 +87,22 @@ static void take_rows(oct_context *cx, oct_leaf_stream *stream)
     start.num_parts = oct_leaves_parts(leaves, start.parts);
     size_t per_round = (size_t)round_size(stream), merges = 2 * per_round + LEVELS;
     bool last_is_merge = groups > 2 || (groups == 2 && per_round == 2);
-    if (start.num_parts == 1 && last_is_merge) start.part_row = stream->param->parts;
+    if (start.num_parts == 1 && last_is_merge) start.in_place = stream->param->parts;
     size_t pointers = per_round + 2 * (size_t)start.rows;
     oct_leaf_pending *pending =
         oct_scratch(cx, sizeof *pending + merges * sizeof(merge) + pointers * sizeof(float *));
     if (!pending) return;
     *pending = start;
     pending->merges = (merge *)(void *)(pending + 1);
-    pending->row = (float **)(void *)(pending->merges + merges);
-    pending->unused = pending->row + per_round;
-    pending->own = pending->unused + pending->rows;
+    pending->group_row = (float **)(void *)(pending->merges + merges);
+    pending->unused = pending->group_row + per_round;
+    pending->borrowed = pending->unused + pending->rows;
     stream->pending = pending;
-    if (pending->part_row) pending->unused[pending->num_unused++] = pending->part_row;
+    if (pending->in_place) pending->unused[pending->num_unused++] = pending->in_place;
     while (pending->num_unused < pending->rows) {
         float *row = oct_scratch(cx, (size_t)oct_numel(&stream->param->value) * sizeof(float));
         if (!row) return;
-        pending->own[pending->num_own++] = pending->unused[pending->num_unused++] = row;
+        pending->borrowed[pending->num_borrowed++] = pending->unused[pending->num_unused++] = row;
     }
 }
 
@@ -125,14 +125,14 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
     if (param->rows ||
         param->uses > 1) { /* its uses are added within each leaf, so each leaf has a row */
         stream->leaves = 1;
-        stream->all = oct_leaf_grads_begin(cx, param);
+        stream->leaf_rows = oct_leaf_grads_begin(cx, param);
         if (layout) param->row_layout = *layout;
     }
     oct_subtree parts[OCT_MAX_PARTS];
     const int num_parts = oct_leaves_parts(&cx->leaves, parts);
     for (int p = 0; p < num_parts; p++)
         stream->num_groups += groups_in(&cx->leaves, stream, &parts[p]);
-    if (!stream->all) take_rows(cx, stream);
+    if (!stream->leaf_rows) alloc_pending(cx, stream);
 }
 
 OCT_CLONES static void add_rows(float *sum, const float *left, const float *right, int64_t n)
@@ -141,7 +141,7 @@ OCT_CLONES static void add_rows(float *sum, const float *left, const float *righ
         sum[i] = left[i] + right[i];
 }
 
-/* Does the merges that are listed, some columns at a time. */
+/* Executes the merges, sum = left + right or left alone, some columns at a time: each row is read from memory once. */
 static void do_merges(oct_leaf_pending *pending, int64_t numel)
 {
     int64_t blocks = (numel + COLUMNS - 1) / COLUMNS;
@@ -159,14 +159,14 @@ static void do_merges(oct_leaf_pending *pending, int64_t numel)
     pending->num_merges = 0;
 }
 
-/* The sum of the part at hand is in the one row that waits; its last merge may write it in place. */
+/* Writes the current part's sum, the only row that waits, to the parameter: its last merge may write it in place. */
 static void finish_part(oct_leaf_stream *stream)
 {
     oct_leaf_pending *pending = stream->pending;
     const oct_param *param = stream->param;
-    float *row = pending->waiting[--pending->height],
+    float *row = pending->waiting[--pending->num_waiting],
           *part = param->parts + pending->part * param->stride;
-    OCT_ASSERT(pending->height == 0 && pending->part < param->max_parts);
+    OCT_ASSERT(pending->num_waiting == 0 && pending->part < param->max_parts);
     if (stream->layout) {
         do_merges(pending, oct_numel(&param->value));
         stream->layout->transpose(stream->layout, row, part);
@@ -179,37 +179,38 @@ static void finish_part(oct_leaf_stream *stream)
     pending->part++;
 }
 
-/* Adds group `first + i` to what is summed; its row is the i-th of the round. */
+/* Puts the row of group `first + i` on the stack of waiting sums, and lists the merges of the two on top while they are
+ * neighbours in the tree over groups. */
 static void merge_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
     oct_leaf_pending *pending = stream->pending;
     const int64_t groups = groups_in(leaves, stream, &pending->parts[pending->part]);
     const int64_t group = stream->first + i - pending->part_begin;
     int merges = oct_tree_merges(group, groups);
-    if (i == 0 && pending->adds)
-        merges--; /* it was added where it was made */
+    if (i == 0 && pending->adds_to_waiting)
+        merges--; /* its leaves were added to the waiting sum already */
     else
-        pending->waiting[pending->height++] = pending->row[i];
+        pending->waiting[pending->num_waiting++] = pending->group_row[i];
     for (; merges > 0; merges--) { /* the two subtrees on top of the stack become one */
-        float *right = pending->waiting[--pending->height],
-              *left = pending->waiting[pending->height - 1];
-        float *sum = left == pending->part_row ? right : left;
+        float *right = pending->waiting[--pending->num_waiting],
+              *left = pending->waiting[pending->num_waiting - 1];
+        float *sum = left == pending->in_place ? right : left;
         pending->merges[pending->num_merges++] = (merge){sum, left, right};
         pending->unused[pending->num_unused++] = sum == left ? right : left;
-        pending->waiting[pending->height - 1] = sum;
+        pending->waiting[pending->num_waiting - 1] = sum;
     }
     if (group + 1 < groups) return;
     finish_part(stream);
     pending->part_begin += groups;
 }
 
-/* Hands the gradient of the watched leaf (cx->watch), if the round has it, to the audit; while a leaf is watched each
- * is a group of its own. */
+/* Adds the gradient of the watched leaf (samples whose contribution an audit checks) to the audit's digest, if this
+ * round computed it. While a leaf is watched each group is a single leaf. */
 static void report_watched_leaf(oct_context *cx, const oct_leaf_stream *stream)
 {
     const size_t bytes = (size_t)oct_numel(&stream->param->value) * sizeof(float);
-    for (int64_t i = stream->first; cx->watch.active && i < stream->end; i++) {
-        const oct_leaf_group group = oct_leaf_stream_group(cx, stream, i);
+    for (int64_t g = stream->first; cx->watch.active && g < stream->end; g++) {
+        const oct_leaf_group group = oct_leaf_stream_group(cx, stream, g);
         if (group.first == cx->watch.leaf) oct_leaf_watch_add(cx, group.row, bytes);
     }
 }
@@ -226,14 +227,15 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     }
     stream->first = stream->end;
     if (stream->first == stream->num_groups) return false;
-    int64_t size = stream->all ? stream->num_groups : round_size(stream);
+    int64_t size = stream->leaf_rows ? stream->num_groups : round_size(stream);
     stream->end = oct_min_i64(stream->first + size, stream->num_groups);
     oct_leaf_pending *pending = stream->pending;
     if (pending) {
-        pending->adds = begins_by_adding(stream, stream->first - pending->part_begin);
-        if (pending->adds) pending->row[0] = pending->waiting[pending->height - 1];
-        for (int64_t i = pending->adds; i < stream->end - stream->first; i++)
-            pending->row[i] = pending->unused[--pending->num_unused];
+        pending->adds_to_waiting = begins_by_adding(stream, stream->first - pending->part_begin);
+        if (pending->adds_to_waiting)
+            pending->group_row[0] = pending->waiting[pending->num_waiting - 1];
+        for (int64_t i = pending->adds_to_waiting; i < stream->end - stream->first; i++)
+            pending->group_row[i] = pending->unused[--pending->num_unused];
         OCT_ASSERT(pending->num_unused >= 0);
     }
     *first = stream->first;
@@ -244,34 +246,34 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
                                      int64_t group)
 {
-    if (stream->all) {
-        float *row = stream->all + group * oct_numel(&stream->param->value);
+    if (stream->leaf_rows) {
+        float *row = stream->leaf_rows + group * oct_numel(&stream->param->value);
         return (oct_leaf_group){.first = group, .end = group + 1, .row = row, .add = true};
     }
     const oct_leaves *leaves = &cx->leaves;
     const oct_leaf_pending *pending = stream->pending;
     const oct_subtree *part = &pending->parts[pending->part];
-    int64_t n = group - pending->part_begin; /* of its part */
+    int64_t n = group - pending->part_begin; /* counted in its part */
     for (; n >= groups_in(leaves, stream, part); part++)
         n -= groups_in(leaves, stream, part);
     const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
     const int64_t end = oct_min_i64(first + stream->leaves, leaves_in(leaves, part));
     return (oct_leaf_group){.first = begin + first,
                             .end = begin + end,
-                            .row = pending->row[group - stream->first],
-                            .add = pending->adds && group == stream->first};
+                            .row = pending->group_row[group - stream->first],
+                            .add = pending->adds_to_waiting && group == stream->first};
 }
 
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
 {
     oct_param *param = stream->param;
-    if (stream->all) {
+    if (stream->leaf_rows) {
         oct_leaf_grads_end(cx, param);
         return;
     }
     oct_leaf_pending *pending = stream->pending;
-    while (pending && pending->num_own > 0)
-        oct_scratch_end(cx, pending->own[--pending->num_own]);
+    while (pending && pending->num_borrowed > 0)
+        oct_scratch_end(cx, pending->borrowed[--pending->num_borrowed]);
     oct_scratch_end(cx, pending);
     if (cx->status != OCT_OK) return;
     OCT_ASSERT(stream->first == stream->num_groups); /* every leaf went by */

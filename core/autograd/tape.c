@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
-                   int n, oct_tensor **y)
+bool oct_op_intercepted(oct_context *cx, const char *op, const oct_op_args *args,
+                        oct_tensor *const *x, int n, oct_tensor **y)
 {
     if (cx->atomic_depth > 0 || !oct_inputs_present(cx, x, n)) return false;
-    oct_interceptor *root = cx->interceptor;
+    oct_interceptor *prepared = cx->interceptor;
     *y = NULL;
-    if (root && root->call(root, cx, NULL, op, args, x, n, y)) return true;
+    if (prepared && prepared->call(prepared, cx, NULL, op, args, x, n, y)) return true;
     cx->args = *args;
     return false;
 }
@@ -148,7 +148,7 @@ float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
     float *rows = oct_scratch(cx, row_bytes(cx, param));
     if (!rows) return NULL;
     memset(rows, 0, row_bytes(cx, param));
-    param->next_open = cx->open_params;
+    param->next_open = cx->open_params; /* for close_leaf_grads */
     cx->open_params = param;
     param->rows = rows;
     return rows;
@@ -167,7 +167,7 @@ static void watch_row(oct_context *cx, const void *rows, size_t bytes)
         oct_leaf_watch_add(cx, (const char *)rows + (size_t)cx->watch.leaf * bytes, bytes);
 }
 
-/* Folds a parameter's rows along the tree over leaves into its parts. */
+/* Sums gradient rows, one a leaf, along the tree into the parts (maximal subtrees of this rank's leaves). */
 static void fold_rows(oct_context *cx, oct_param *param)
 {
     int64_t numel = oct_numel(&param->value);
@@ -210,12 +210,12 @@ bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
     watch_row(cx, rows, (size_t)n * sizeof *rows);
     oct_tree_fold_f64(&cx->leaves, rows, n);
     oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
-    cx->met = true;
+    cx->met = true; /* all ranks have synchronized in this step */
     return cx->status == OCT_OK;
 }
 
-/* Ends a backward: folds the rows of parameters that a branch without a gradient used too, and drops all rows of a
- * backward that failed. */
+/* Ends a backward: sums the rows of parameters that still wait for a use that no gradient reached, and drops all rows
+ * of a backward that failed. */
 static void close_leaf_grads(oct_context *cx)
 {
     for (oct_param *param = cx->open_params; param; param = param->next_open) {

@@ -25,10 +25,11 @@ struct oct_node {
 
 /* Begins every op that has a module form (core/nn/module_list.def):
  *     oct_tensor *y;
- *     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
- * True when the interceptor answered. Also keeps the arguments for the trace. */
-bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
-                   int n, oct_tensor **y);
+ *     if (oct_op_intercepted(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
+ * True when the interceptor of a prepared model has computed *y in place of the op, or failed. Also keeps the
+ * arguments for the trace. */
+bool oct_op_intercepted(oct_context *cx, const char *op, const oct_op_args *args,
+                        oct_tensor *const *x, int n, oct_tensor **y);
 
 /* Records y as made by op from inputs. Sets y->needs_grad if any input needs one or `params` says
  * that parameters do. Returns the node to fill in saved, or NULL when no backward will come. Also
@@ -76,12 +77,13 @@ bool oct_param_needs_grads(oct_context *cx, const oct_param *param);
  * add to row i what leaf i contributes, then end. The last end folds them into the parameter's
  * parts. */
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
+/* Ends a use of the rows; the parameter's last use in this backward sums them along the tree into its parts. */
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 /* Adds a leaf's own vector to the digest of the context's watch, which that leaf is under. */
 void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes);
 
-/* True when the leaves are those of the whole batch; else the context fails, and whoever runs the parts sees
- * that a sum was asked for. */
+/* True where the forward has the whole batch. On a part of it (calibration runs part by part) the context fails, and
+ * cx->part says that a sum over the batch was asked for. */
 bool oct_batch_is_whole(oct_context *cx);
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
  * place. False when the context has failed, as it does for a part of a batch. A collective call. */
@@ -116,7 +118,7 @@ typedef struct oct_leaf_stream {
     int64_t num_groups;               /* of this rank */
     bool apart;                       /* each group has a row of its own: a leaf is watched */
     int64_t first, end;               /* groups at hand */
-    float *all;                       /* rows of all leaves, or NULL: */
+    float *leaf_rows;                 /* a row for each leaf, or NULL: */
     struct oct_leaf_pending *pending; /* those at hand and the sums that wait */
 } oct_leaf_stream;
 
@@ -126,10 +128,14 @@ typedef struct oct_leaf_group {
     bool add;
 } oct_leaf_group;
 
+/* Returns the leaves of a group: `most`, halved until each thread has a group; 1 while a leaf is watched. */
 int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most);
+/* Begins the sum of a parameter's gradient over this rank's leaves, in groups of up to `leaves` of them. */
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
                            int64_t leaves, const oct_leaf_layout *layout);
+/* Sums the rows of the last round into the tree, and gives the next groups, [first, end); false: all are done. */
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
+/* Returns the leaves of a group of this round, and the row that their gradients are to be written or added to. */
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
                                      int64_t group);
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);

@@ -25,6 +25,7 @@ static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t produc
     return OCT_OK;
 }
 
+/* Adds an executed call as a node with the value numbers of its inputs and output; without an op: a model input. */
 static oct_status add_node(oct_context *cx, const oct_site *executed)
 {
     oct_trace *trace = cx->trace;
@@ -62,7 +63,7 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
     int64_t number = (int64_t)trace->num_nodes++;
     OCT_TRY(add_value(trace, executed->output, number));
     node->output = executed->output->trace_value;
-    node->given = executed->given            ? executed->given->trace_value
+    node->given = executed->unhooked         ? executed->unhooked->trace_value
                   : executed->num_inputs > 0 ? executed->input[0]->trace_value
                                              : -1;
     return OCT_OK;
@@ -75,6 +76,7 @@ void oct_trace_add(oct_context *cx, const oct_site *executed)
     cx->args = (oct_op_args){0};
 }
 
+/* Opens a scope for the nodes that follow: a container's forward, or a dynamic block (its name), which cannot nest. */
 static oct_status open_scope(oct_trace *trace, oct_module *module, const char *block,
                              const oct_tensor *input)
 {

@@ -65,9 +65,10 @@ oct_status oct_trace_live(const oct_trace *trace, bool **live) OCT_NODISCARD;
 
 /* Adds a call site, whose arguments are those of cx->args; one without an op is an input of the model. */
 void oct_trace_add(oct_context *cx, const oct_site *executed);
+/* Opens a scope: of a container (its first input after pre hooks; given: before) or of the block of this name. */
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
                      const oct_tensor *given);
-/* Ends the innermost scope, which must be a block or not, as is said. output: of a container; NULL of a block. */
+/* Closes the innermost scope: a block (is_block), or a container with this output; fails on the other kind. */
 void oct_trace_leave(oct_context *cx, bool is_block, const oct_tensor *output);
 
 /* trace_run.c

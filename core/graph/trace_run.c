@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* Runs root once on a batch of one example, while cx records each call in the trace. */
 static oct_status trace_example(oct_context *cx, oct_trace *trace, oct_module *root,
                                 const oct_example *example, int count)
 {
@@ -77,6 +78,7 @@ static oct_status check_example(const oct_example *example, int count)
     return OCT_OK;
 }
 
+/* Traces a forward of root in evaluation mode, or with its containers in training mode; then restores all modes. */
 static oct_status run_in_mode(oct_trace *trace, oct_module *root, const oct_example *example,
                               bool training)
 {

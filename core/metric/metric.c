@@ -53,7 +53,8 @@ int32_t oct_output_class(const oct_output_row *row)
     return class;
 }
 
-/* Adds the rows leaf by leaf, or, where the metric only counts, all in one; then over ranks. */
+/* Sums the metric's numbers over all rows: along the tree over leaves, as float sums depend on their order; counts are
+ * exact in any order, so each rank adds all its rows to one sum. */
 static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *group,
                                const oct_leaves *leaves, const oct_output_rows *rows,
                                double *numbers)
@@ -64,10 +65,10 @@ static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *g
     oct_status status = oct_alloc(&parts, metric->counts ? 1 : (size_t)leaves->local,
                                   (size_t)count * sizeof *parts);
     OCT_TRY_OUT(group->agree(group, status));
-    const int64_t each = oct_goals_rows(&rows->goals); /* rows of a sample */
+    const int64_t rows_per_sample = oct_goals_rows(&rows->goals);
     for (int64_t leaf = 0; leaf < leaves->local; leaf++) {
-        const int64_t first = oct_leaf_begin(leaves, leaf) * each;
-        for (int64_t i = first; i < first + oct_leaf_size(leaves, leaf) * each; i++) {
+        const int64_t first = oct_leaf_begin(leaves, leaf) * rows_per_sample;
+        for (int64_t i = first; i < first + oct_leaf_size(leaves, leaf) * rows_per_sample; i++) {
             if (oct_goals_ignore(&rows->goals, i)) continue;
             const oct_output_row row = oct_output_row_at(rows, i);
             metric->add(&row, parts + (metric->counts ? 0 : leaf * count));
@@ -96,7 +97,7 @@ static int compare_descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Gathers and sorts the scores of a column, and adds what the metric makes of them to the numbers. */
+/* Sorts the scores of a column on rank 0 and adds what the metric makes of them; is_positive -1: padding, no row. */
 static oct_status sum_column(ordering *o, int64_t column, double *numbers)
 {
     const oct_collective *group = o->group;

@@ -39,6 +39,7 @@ typedef struct oct_output_rows {
 
 int64_t oct_goals_rows(const oct_goals *goals); /* of a sample */
 bool oct_goals_ignore(const oct_goals *goals, int64_t row);
+/* Row i: its outputs, with the label, wanted values and teacher outputs that the goals have. */
 oct_output_row oct_output_row_at(const oct_output_rows *rows, int64_t i);
 /* Output k of a row should be this: a label means 1 at its class and 0 elsewhere. */
 static inline double oct_output_wanted(const oct_output_row *row, int64_t k)

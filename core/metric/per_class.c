@@ -27,6 +27,7 @@ static bool find_classes(const oct_output_row *row, int32_t *class, int32_t *pre
     return true;
 }
 
+/* Counts a row for its class (ROWS), for the predicted class (PREDICTED), and where both are the same (HITS). */
 static void count_row(const oct_output_row *row, double *counts)
 {
     int32_t class, predicted;
@@ -36,6 +37,7 @@ static void count_row(const oct_output_row *row, double *counts)
     if (predicted == class) counts[(int64_t) class * COUNTS + HITS]++;
 }
 
+/* Adds a row of several labels: label k is predicted where output k, a logit, is above 0 or NaN. */
 static void count_labels(const oct_output_row *row, double *counts)
 {
     for (int64_t k = 0; row->goal && k < row->n; k++) {
@@ -76,17 +78,18 @@ static bool has_rows(const double *c)
     return c[PREDICTED] + c[ROWS] > 0;
 }
 
-static double mean_over_classes(const double *counts, int64_t n, double (*share_of)(const double *))
+static double mean_over_classes(const double *counts, int64_t n, double (*score_of)(const double *))
 {
     double sum = 0, classes = 0;
     for (int64_t k = 0; k < n; k++) {
         if (!has_rows(counts + k * COUNTS)) continue;
-        sum += share_of(counts + k * COUNTS);
+        sum += score_of(counts + k * COUNTS);
         classes++;
     }
     return classes > 0 ? sum / classes : (double)NAN;
 }
 
+/* Fills the cells of a table with a row for each class: precision, recall, F1, number of rows. */
 static void fill_scores(const double *counts, int64_t n, double *cells)
 {
     for (int64_t k = 0; k < n; k++, counts += COUNTS) {
@@ -150,6 +153,7 @@ static void count_pair(const oct_output_row *row, double *counts)
     if (find_classes(row, &class, &predicted)) counts[class * row->n + predicted]++;
 }
 
+/* The mean over classes of their recall in percent; counts (true class, predicted class): the confusion matrix. */
 static double balanced_accuracy(const double *counts, int64_t n)
 {
     double sum = 0, classes = 0;

@@ -38,7 +38,7 @@ static double log_odds(const oct_output_row *row, int64_t class)
     return (double)row->y[class] - top - log(sum);
 }
 
-/* The score by which a row is ordered, and whether it is positive. */
+/* A row's score and whether it is positive: reconstruction error and label, a label's value, or log odds of a class. */
 static oct_ranked score_row(const oct_output_row *row, int64_t column)
 {
     if (row->label >= 0 && row->goal) return (oct_ranked){mean_squared_error(row), row->label > 0};
@@ -75,13 +75,13 @@ static int64_t auc_numbers(int64_t n)
     return n * AUC_NUMBERS;
 }
 
-/* Sums the pairs of a column; `below`: negative rows that come after those at hand. */
+/* Area under the ROC curve: a pair of a positive row and a negative one below it counts 2, of equal scores 1. */
 static void sum_pairs(const oct_ranked *sorted, int64_t count, int64_t column, double *numbers)
 {
     double *sums = numbers + column * AUC_NUMBERS;
     sums[POSITIVE] = count_positive(sorted, count);
     sums[NEGATIVE] = (double)count - sums[POSITIVE];
-    double below = sums[NEGATIVE];
+    double below = sums[NEGATIVE]; /* negative rows not passed yet */
     for (int64_t i = 0; i < count;) {
         const int64_t first = i;
         const double positive = count_equal(sorted, count, &i);
@@ -146,6 +146,7 @@ static double mean_ap(const double *numbers, int64_t n)
     return mean_of_columns(numbers, n, AP_NUMBERS, ap_of);
 }
 
+/* Fills a table with a row for each output: area under the curve, number of positive rows. */
 static void fill_auc(const double *numbers, int64_t n, double *cells)
 {
     for (int64_t k = 0; k < n; k++, numbers += AUC_NUMBERS) {

@@ -287,7 +287,7 @@ oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing)
                            &(oct_cross_entropy_loss_args){smoothing});
 }
 
-/* Passes may add children that are no items. */
+/* Counts the modules that were appended; the tree may have children beside them, which passes have added. */
 static size_t count_items(const oct_sequential_module *m)
 {
     size_t count = 0;

@@ -199,6 +199,7 @@ typedef struct norm_counts {
     int64_t all, unseen;
 } norm_counts;
 
+/* Counts batch norms, and those whose running mean and variance are still the initial 0 and 1 (unseen). */
 static oct_status count_norm(void *user, oct_module *module)
 {
     norm_counts *n = user;

@@ -35,6 +35,7 @@ oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user, oct_hook_ha
     return OCT_OK;
 }
 
+/* Frees a hook and unlinks it from its module's list and from the list of all live hooks, in which handles find it. */
 static void free_hook(oct_hook *hook)
 {
     oct_hook **in_list = hook->list, **live = &live_hooks;
@@ -395,6 +396,7 @@ typedef struct state_walk {
     void *user;
 } state_walk;
 
+/* Calls the visitor for each parameter and buffer of a module, with its full path. */
 static oct_status visit_state(void *user, oct_module *module)
 {
     const state_walk *walk = user;

@@ -41,6 +41,7 @@ typedef struct oct_hook_handle {
     uint64_t id;
 } oct_hook_handle;
 
+/* Appends a hook to a list; handle, which may be NULL, removes it later. */
 oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user,
                         oct_hook_handle *handle) OCT_NODISCARD;
 /* Removing twice, or after the module's end, is harmless. A hook may remove itself while it runs, but no
@@ -172,7 +173,7 @@ oct_status oct_module_replace(oct_module **root, oct_module *old,
                               oct_module *replacement) OCT_NODISCARD;
 
 void oct_module_train(oct_module *module, bool training); /* recursive */
-/* True when all containers of the tree have calls_only and no hook is there to look at a tensor. */
+/* True when forwards below root read tensors by calls alone (calls_only of their types), and no hook sees one. */
 bool oct_module_calls_only(const oct_module *root);
 
 /* Walks in pre-order, children in order of registration; the callback may stop it with an error. */

@@ -15,8 +15,8 @@ static bool replacement_is_traced(oct_context *cx, const oct_tensor *changed)
     return false;
 }
 
-/* The next is read before the call, since a hook may remove itself. A tensor that no interceptor knows
- * stands for the value that it takes the place of. */
+/* Runs the hooks; what a hook returns takes the place of value, and, in a prepared graph, its value number. The next
+ * hook is read before a call, since a hook may remove itself. */
 static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
 {
     oct_module *outer = cx->hook;
@@ -59,13 +59,14 @@ static oct_tensor *run_forward(oct_context *cx, oct_module *module, oct_tensor *
     return y;
 }
 
-/* Reports an executed call to the lifetimes and the trace; returns its output. A module that returns its input makes a
- * value of its own in a trace, so that what reads the output reads it from the module. */
+/* Reports an executed call to the lifetimes (which free what no later call reads) and the trace. Returns y, or, where a
+ * traced module returns its input, a copy of the tensor, so that readers read it from the module. unhooked: x[0] before
+ * pre hooks. */
 static oct_tensor *report_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n,
-                               oct_tensor *y, const oct_tensor *given)
+                               oct_tensor *y, const oct_tensor *unhooked)
 {
-    if (!y || cx->atomic_depth > 0) return y;
-    oct_site executed = {module, module->type->name, x, n, y, given};
+    if (!y || cx->atomic_depth > 0) return y; /* a call inside an atomic module is part of it */
+    oct_site executed = {module, module->type->name, x, n, y, unhooked};
     if (cx->status == OCT_OK && oct_context_frees(cx)) oct_lifetimes_done(cx->lifetimes, &executed);
     if (!cx->trace) return y;
     bool returns_input = false;
@@ -107,23 +108,23 @@ oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *
     return cx->status == OCT_OK ? y : NULL;
 }
 
-/* What an atomic module's forward computes belongs to it; what its hooks call is called around it. An answered
- * call is no node of a trace: what the interceptor executes is. */
+/* Calls an atomic module between its hooks: the interceptor of a prepared model computes y and reports what it runs
+ * instead, or the forward does. What the forward calls belongs to the module, what hooks call does not. */
 static oct_tensor *call_atomic(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
-    oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
+    oct_tensor *input[OCT_MAX_INPUTS], *y = NULL;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
     if (n > 0) input[0] = run_hooks(cx, module->pre_hooks, module, input[0]);
     if (!oct_inputs_present(cx, input, n)) return NULL;
-    oct_interceptor *root = cx->atomic_depth == 0 ? cx->interceptor : NULL;
-    bool answered =
-        root && root->call(root, cx, module, module->type->name, OCT_NO_ARGS, input, n, &made);
+    oct_interceptor *prepared = cx->atomic_depth == 0 ? cx->interceptor : NULL;
+    bool answered = prepared && prepared->call(prepared, cx, module, module->type->name,
+                                               OCT_NO_ARGS, input, n, &y);
     cx->atomic_depth++;
-    if (!answered && oct_inputs_ok(cx, input, n)) made = run_forward(cx, module, input, n);
+    if (!answered && oct_inputs_ok(cx, input, n)) y = run_forward(cx, module, input, n);
     cx->atomic_depth--;
-    if (!answered) made = report_call(cx, module, input, n, made, n > 0 ? x[0] : NULL);
-    return run_hooks(cx, module->hooks, module, made);
+    if (!answered) y = report_call(cx, module, input, n, y, n > 0 ? x[0] : NULL);
+    return run_hooks(cx, module->hooks, module, y);
 }
 
 /* The root's hooks see what goes into the model and what comes out, both float, and belong to no graph:
@@ -143,20 +144,21 @@ static oct_tensor *run_root_hooks(oct_context *cx, oct_hook *list, oct_module *r
     return changed;
 }
 
+/* Calls a container's forward between its hooks, in a scope of the trace; the root's hooks are no part of the trace. */
 static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
     bool scope = cx->trace && cx->atomic_depth == 0;
-    oct_tensor *(*hooks)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
+    oct_tensor *(*run)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
         scope && cx->trace->scope < 0 ? run_root_hooks : run_hooks;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
-    if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
+    if (n > 0) input[0] = run(cx, module->pre_hooks, module, input[0]);
     if (!oct_inputs_present(cx, input, n)) return NULL;
     if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
     oct_tensor *y = run_forward(cx, module, input, n);
     if (scope) oct_trace_leave(cx, false, y);
-    return hooks(cx, module->hooks, module, y);
+    return run(cx, module->hooks, module, y);
 }
 
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)

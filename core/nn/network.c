@@ -30,6 +30,7 @@ typedef struct network {
     char *port_names;
 } network;
 
+/* Runs the nodes in order; values: the network's inputs, then the result of each node. */
 static oct_tensor *network_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     network *m = (network *)self;
@@ -99,9 +100,9 @@ oct_status oct_network_create(oct_module **m, int num_inputs)
     return OCT_OK;
 }
 
-/* Puts *module into the tree below `parent`, in a slot of its own. Takes it over. */
-static oct_status attach(network *m, oct_module *parent, const char *name, oct_module **module,
-                         oct_module ***slot)
+/* Makes *module a child of `parent`, and *slot the memory that holds the pointer to it. Takes it over. */
+static oct_status attach_module(network *m, oct_module *parent, const char *name,
+                                oct_module **module, oct_module ***slot)
 {
     oct_module **made = NULL;
     oct_status status = oct_grow(&m->slots, &m->cap_slots, m->num_slots + 1, sizeof *m->slots);
@@ -135,7 +136,8 @@ static const char *next_segment(const char *path, char segment[SEGMENT])
     return path[length] == '.' ? path + length + 1 : NULL;
 }
 
-/* Puts *module at its path; what stands in the way of a container gets another one beside it. */
+/* Puts *module at its path, in containers for the segments before its name; where a module that is no container has
+ * such a name, the container is called "conv_" instead. */
 static oct_status attach_at_path(network *m, const char *path, oct_module **module,
                                  oct_module ***slot)
 {
@@ -151,7 +153,7 @@ static oct_status attach_at_path(network *m, const char *path, oct_module **modu
         if (!next) {
             oct_module **slot_of_scope = NULL;
             oct_status status = oct_module_create(&made, &scope_type, sizeof *made);
-            if (status == OCT_OK) status = attach(m, parent, segment, &made, &slot_of_scope);
+            if (status == OCT_OK) status = attach_module(m, parent, segment, &made, &slot_of_scope);
             if (status != OCT_OK) {
                 oct_module_destroy(module);
                 return status;
@@ -160,10 +162,11 @@ static oct_status attach_at_path(network *m, const char *path, oct_module **modu
         }
         parent = next;
     }
-    make_name_free(parent, segment);
-    return attach(m, parent, segment, module, slot);
+    make_name_free(parent, segment); /* the last segment is the name */
+    return attach_module(m, parent, segment, module, slot);
 }
 
+/* Appends a node that calls *call on these values; *value: the number of its result, which is the output so far. */
 static oct_status add_node(network *m, oct_module **call, const int32_t *inputs, int n,
                            int32_t *value)
 {
@@ -253,7 +256,7 @@ void oct_network_set_output(oct_module *self, int32_t value)
     ((network *)self)->output = value;
 }
 
-/* Ties the parameter to the first one that came from this tensor; statistics stay apart. */
+/* Ties a parameter to the first one read from this tensor of the file; a buffer or frozen parameter ties nothing. */
 static oct_status tie_to_first(network *m, oct_param *param, const char *file,
                                const oct_file_order *order)
 {

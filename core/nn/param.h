@@ -62,13 +62,14 @@ struct oct_param {
 /* Ties a parameter to an earlier one, which is not tied to others itself, and whose orders these are. */
 oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
                          const oct_file_order *first_order) OCT_NODISCARD;
+/* Makes it a parameter of its own again. */
 void oct_param_untie(oct_param *param);
 /* Whether an optimizer changes it, by a gradient that counts. */
 static inline bool oct_param_learns(const oct_param *param)
 {
     return !param->frozen && !param->tie;
 }
-/* Returns the total gradient where this rank may change it; param->grad is there from then on. */
+/* Returns the total gradient in memory that this rank may write, copied there if need be, where param->grad is then. */
 float *oct_param_own_grad(oct_param *param);
 /* Drops a reference; the last one ends the parameter. */
 void oct_param_release(oct_param **param);

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+/* Returns the most parts (maximal aligned subtrees) of this rank's leaves in a batch up to `full`: see above. */
 static int most_parts(const oct_leaves *full)
 {
     if (full->local == full->count) return 1;
@@ -44,6 +45,7 @@ static oct_status collect_params(void *user, oct_module *module)
 /* The least numbers of a bucket; the last one, which holds the first parameters, may have fewer. */
 enum { BUCKET_NUMEL = 1 << 20 };
 
+/* Cuts the parameters into buckets from the last one on, whose gradient a backward has first. */
 static oct_status make_buckets(oct_params *params)
 {
     OCT_TRY(oct_alloc(&params->buckets, params->count, sizeof *params->buckets));
@@ -57,7 +59,7 @@ static oct_status make_buckets(oct_params *params)
     return OCT_OK;
 }
 
-/* Says where all totals are, and where this rank may change them. */
+/* Points each parameter to its total gradient (to be read only), and to this rank's memory for a copy to change. */
 static void point_grads(oct_params *params, const float *totals, float *own)
 {
     params->grads = own;

@@ -35,22 +35,23 @@ typedef struct oct_params {
  * here. */
 oct_status oct_params_bind(oct_params *params, oct_module *root,
                            const oct_leaves *full) OCT_NODISCARD;
-/* The same with the block in memory of the group, over whose ranks it will be summed. The group outlives the
+/* Binds as oct_params_bind, with the gradients in memory of `group`, whose ranks will sum them. The group outlives the
  * binding. */
 oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
                               const oct_collective *group) OCT_NODISCARD;
+/* Frees the gradients and drops the references to the parameters; those bound elsewhere since stay so. */
 void oct_params_unbind(oct_params *params);
 /* True when none of them has been bound elsewhere since. */
 bool oct_params_are_bound(const oct_params *params);
 /* True when the parameters below root are still those that were bound. */
 bool oct_params_are_of(const oct_params *params, oct_module *root);
 
-/* Begins the sums over the ranks that can begin: of buckets whose gradients are all there. For the time of a
+/* Begins the sums over the ranks of the buckets (runs of parameters) whose gradients are complete. Called during a
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
 oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
                                       const oct_leaves *leaves) OCT_NODISCARD;
-/* Sums parts over all ranks; collective. The totals stay valid until the ranks synchronize for the next backward. A
- * parameter that no op used has gradient 0. */
+/* Sums the parts of the gradients over all ranks; collective. The totals stay valid until the ranks synchronize for the
+ * next backward. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
 /* Returns grads with all totals in it, to be changed. */
@@ -62,8 +63,8 @@ void oct_params_scale_grads(oct_params *params, float factor); /* the totals */
 /* Finds the first parameter whose total gradient, or else its value, is not finite, by its place in items; -1: there is
  * none. Of values after an update the same on all ranks. */
 int64_t oct_params_find_bad(const oct_params *params, bool grads);
-/* Fails with OCT_NUMERIC, naming that parameter by its path below root. */
+/* Fails with OCT_NUMERIC: the gradient, or else the value, of items[place] is bad, which its path below root names. */
 oct_status oct_params_fail(const oct_params *params, int64_t place, bool grads,
                            oct_module *root) OCT_NODISCARD;
-/* Forgets what the last step left; called before the forward of each. */
+/* Clears the uses, rows and sums of the last step; called before the forward of each. */
 void oct_params_zero(oct_params *params);

@@ -8,7 +8,7 @@
 oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (!oct_needs_values_or_codes(cx, "argmax", x)) return NULL;
     char text[96];

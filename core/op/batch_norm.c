@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
     }
 }
 
-/* Gives the same rows from channel c on, and the part of the next block that is prefetched meanwhile. */
+/* Returns the same rows from channel c on, with the rows of the next block, which are prefetched meanwhile. */
 static bn_rows from_channel(bn_rows v, int64_t c)
 {
     int64_t next = v.rows * (v.pitch + c);
@@ -100,6 +100,7 @@ static bn_rows from_channel(bn_rows v, int64_t c)
     return v;
 }
 
+/* Adds a block of rows: many vectors of channels at a time in registers, then one, then single channels. */
 OCT_CLONES
 static void add_block_values(bn_rows v)
 {
@@ -210,8 +211,8 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
         inv_std[c] = (float)(1.0 / sqrt((double)args->running_var[c] + (double)args->eps));
 }
 
-/* Sums rows of `all` channels leaf by leaf: for each leaf the sums of the values and, `pitch` after them, of the products.
- * `all` begins with the first leaf, and the means with those of the first group. */
+/* Sums the rows of each leaf of the batch: (leaves, 2, C), values and products. `all` begins with the first leaf, and
+ * the means with those of the first group; threads share leaves and channels. */
 static void sum_leaves(const oct_context *cx, const bn_rows *all, const bn_saved *v,
                        int64_t positions)
 {
@@ -284,7 +285,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     return cx->status == OCT_OK;
 }
 
-/* Gives gamma and beta each leaf's row of their gradient from its sums. */
+/* Adds each leaf's gradients from its sums (2, C): beta sum(grad), gamma sum(grad * (x - mean)) / sigma. */
 static void add_param_grads(oct_context *cx, const bn_saved *v, int64_t channels,
                             const double *rows)
 {
@@ -301,8 +302,8 @@ static void add_param_grads(oct_context *cx, const bn_saved *v, int64_t channels
     oct_leaf_grads_end(cx, v->beta);
 }
 
-/* Turns grad_y into grad_x. totals (groups, 2, C): the sums of each group, NULL for running statistics.
- * work: (groups, 3, C). */
+/* grad_x = gamma / sigma * (grad_y - mean(grad_y) - (x - mean) * slope); running statistics (totals NULL): the first
+ * term alone. totals (groups, 2, C): sums of grad_y and grad_y * (x - mean). work: (groups, 3, C). */
 static void make_input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
                             const double *totals, float *work, float *grad)
 {

@@ -12,7 +12,7 @@ enum { BLOCK = 256 }; /* elements of a position that are computed together */
 
 typedef void binary_loop(int64_t n, const float *a, const float *b, float *restrict y);
 
-/* Runs a loop over one sample of the result; x: all values of both inputs, or NULL where the loop reads none. */
+/* y = loop(a, b) for a sample; a smaller input repeats its values. x: both inputs, NULL where the loop reads none. */
 static void combine_sample(const oct_broadcast *s, binary_loop *loop, int64_t sample,
                            const float *const x[2], float *y)
 {
@@ -41,8 +41,8 @@ static void combine_sample(const oct_broadcast *s, binary_loop *loop, int64_t sa
  * ascending order of the positions that repeat a value. sum: oct_broadcast_numel of them. */
 static void sum_over_repeats(const oct_broadcast *b, int input, const float *grad, float *sum)
 {
-    if (b->channel[input] == 1 && b->channels > 1) {
-        const int64_t positions = b->position[input] > 1 ? 1 : b->positions;
+    if (b->channel[input] == 1 && b->channels > 1) { /* one value for all channels */
+        const int64_t positions = b->position[input] > 1 ? 1 : b->positions; /* that share it */
         for (int64_t p = 0; p < b->position[input]; p++, grad += b->channels) {
             double total = 0;
             for (int64_t c = 0; c < positions * b->channels; c++)
@@ -51,7 +51,7 @@ static void sum_over_repeats(const oct_broadcast *b, int input, const float *gra
         }
         return;
     }
-    for (int64_t first = 0; first < b->channels; first += BLOCK) {
+    for (int64_t first = 0; first < b->channels; first += BLOCK) { /* one row for all positions */
         const int64_t n = oct_min_i64(b->channels - first, BLOCK);
         double totals[BLOCK] = {0};
         for (int64_t p = 0; p < b->positions; p++)
@@ -93,8 +93,7 @@ static void accumulate(int64_t n, const float *x, float *restrict sum)
         sum[i] += x[i];
 }
 
-/* Hands over the gradient of a sum, which is that of both inputs: one gets the buffer, one that has no gradient yet
- * where there is one; to the other it is added or copied. */
+/* Adds the gradient of a + b to both: one takes over the buffer, best one without a gradient yet; the other copies. */
 static void add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
 {
     if (!grad) return;
@@ -140,7 +139,7 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
 {
     oct_tensor *inputs[] = {a, b}, *y;
     oct_broadcast s;
-    if (oct_call_site(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
+    if (oct_op_intercepted(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, f->name, a) || !oct_needs_f32(cx, f->name, b)) return NULL;
     char a_text[96], b_text[96];

@@ -14,6 +14,7 @@ typedef struct oct_binary {
 
 extern const oct_binary oct_binary_add, oct_binary_sub, oct_binary_mul, oct_binary_div;
 
+/* y = f(a, b), value by value; the smaller input repeats along channels or positions. f32. */
 oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a, oct_tensor *b);
 
 /* Hands the gradients of both inputs over; values[i] are those of node->input[i], which may hold codes; NULL of a sum

@@ -43,7 +43,7 @@ static void clip_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_clip(oct_context *cx, oct_tensor *x, double lo, double hi)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "clip", OCT_ARGS(clip, lo, hi), &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "clip", OCT_ARGS(clip, lo, hi), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "clip", x)) return NULL;
     if (!(lo <= hi))
         return oct_context_fail(cx, OCT_USAGE, "clip cannot have the bounds %g and %g", lo, hi);

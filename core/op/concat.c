@@ -9,7 +9,7 @@ static int64_t row_width(const oct_tensor *t)
     return oct_dim(t, t->shape.ndim - 1);
 }
 
-/* All dimensions but the last. */
+/* The product of all dimensions but the last. */
 static int64_t rows_of(const oct_tensor *t)
 {
     int64_t rows = 1;
@@ -49,7 +49,7 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
         return oct_context_fail(cx, OCT_USAGE, "concat takes 1 to %d tensors, but has %d",
                                 OCT_MAX_INPUTS, n);
     oct_tensor *y;
-    if (oct_call_site(cx, "concat", OCT_NO_ARGS, x, n, &y)) return y;
+    if (oct_op_intercepted(cx, "concat", OCT_NO_ARGS, x, n, &y)) return y;
     if (!oct_inputs_ok(cx, x, n)) return NULL;
     oct_shape shape = x[0]->shape;
     int last = shape.ndim - 1;

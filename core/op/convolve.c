@@ -43,8 +43,8 @@ static void *thread_scratch(const workspace *w)
     return w->scratch + (size_t)omp_get_thread_num() * w->bytes;
 }
 
-/* Passes all local samples through the weights: forward from x to y, else from the gradient of y to that of
- * x. In float32 that gradient is an operand as it is (grad_rows_are_floats). */
+/* forward: computes pass.y from the input pass.x for all local samples; else the gradient of x, into pass.y, from that
+ * of y, pass.x. Weights are packed once; threads share the samples. */
 static void pass_samples(oct_context *cx, const convolution *conv, bool forward,
                          const oct_conv_pass *all)
 {
@@ -130,6 +130,7 @@ static void weight_backward(oct_context *cx, const convolution *conv, const weig
     oct_scratch_end(cx, w.packed);
 }
 
+/* Adds the gradient of the bias: for each leaf the sum of grad_y over its positions. */
 static void bias_backward(oct_context *cx, const convolution *conv, const float *grad_y)
 {
     const oct_conv_shape *s = &conv->plan.config.shape;
@@ -148,6 +149,7 @@ static void bias_backward(oct_context *cx, const convolution *conv, const float 
     oct_leaf_grads_end(cx, conv->bias);
 }
 
+/* Adds the gradients of weight and bias, then that of the input where it needs one. */
 static void conv_backward(oct_context *cx, oct_node *node)
 {
     const convolution *conv = node->saved;

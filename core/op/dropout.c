@@ -22,7 +22,7 @@ typedef struct dropout_draws {
     float factor;       /* 1 / (1 - p) */
 } dropout_draws;
 
-/* Draws the key of this call, which all its values share. */
+/* Draws the random key of this call, which all its values share and its backward uses again. */
 static dropout_draws begin_draws(oct_context *cx, double p)
 {
     uint32_t words[4];
@@ -122,7 +122,7 @@ oct_tensor *oct_dropout(oct_context *cx, oct_tensor *x, double p)
     const int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
     const float growth = oct_is_codes(x) ? scale_growth(x->q.scale, d.factor) : 1.0F;
     y->q = x->q;
-    y->q.scale = x->q.scale * growth;
+    y->q.scale = x->q.scale * growth; /* codes are multiplied by the rest of the factor */
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++) {
         if (x->dtype == OCT_F32)

@@ -122,14 +122,14 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f,
                                   const oct_elementwise_args *args, oct_tensor *x)
 {
     const applied_function applied = {.function = f, .args = args ? *args : f->default_args};
-    oct_op_args row;
-    oct_args_write(&oct_elementwise_arg_list[f->num_args], &applied.args, &row);
-    for (int i = 0; i < row.count; i++)
-        if (!isfinite(row.value[i]))
+    oct_op_args numbers;
+    oct_args_write(&oct_elementwise_arg_list[f->num_args], &applied.args, &numbers);
+    for (int i = 0; i < numbers.count; i++)
+        if (!isfinite(numbers.value[i]))
             return oct_context_fail(cx, OCT_USAGE, "%s takes finite numbers, but has %g", f->name,
-                                    row.value[i]);
+                                    numbers.value[i]);
     oct_tensor *y;
-    if (oct_call_site(cx, f->name, &row, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, f->name, &numbers, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;

@@ -42,7 +42,7 @@ static int64_t first_value(const norm_sets *s, int64_t set)
     return set / (s->channels / s->width) * s->positions * s->channels + first_channel(s, set);
 }
 
-/* x: the first value of the set. */
+/* Mean and 1/sigma of a set: `width` neighbouring channels of `positions` rows, from x on. */
 static norm_moments moments_of_set(const norm_sets *s, const float *x)
 {
     const double count = (double)(s->positions * s->width);
@@ -60,6 +60,7 @@ static norm_moments moments_of_set(const norm_sets *s, const float *x)
     return (norm_moments){mean, 1.0 / sqrt(squares / count + s->eps)};
 }
 
+/* y = (x - mean) / sigma * gamma + beta for the values of one set; x and y point to its first. */
 static void normalize_set(const norm_saved *v, int64_t set, const float *x, float *y)
 {
     const norm_sets *s = &v->sets;
@@ -74,8 +75,8 @@ static void normalize_set(const norm_saved *v, int64_t set, const float *x, floa
     }
 }
 
-/* Adds to the sums of beta's and gamma's gradients, (2, C), and makes grad_y the gradient of x:
- * inv * (g - mean(g) - normal * mean(g * normal)) with g = grad_y * gamma. */
+/* Adds grad_y and grad_y * normal, where normal = (x - mean) * inv, to the sums (2, C) of beta and gamma, and makes
+ * grad_y the gradient of x: inv * (g - mean(g) - normal * mean(g * normal)) with g = grad_y * gamma. */
 static void set_backward(const norm_saved *v, norm_moments m, int64_t channel, const float *x,
                          float *grad, double *sums)
 {
@@ -105,7 +106,7 @@ static void set_backward(const norm_saved *v, norm_moments m, int64_t channel, c
     }
 }
 
-/* sums: (leaves, 2, C). */
+/* Adds the sums of each leaf, (leaves, 2, C), to its rows of the gradients of beta and gamma. */
 static void add_param_grads(oct_context *cx, const norm_saved *v, const double *sums)
 {
     const int64_t channels = v->sets.channels;
@@ -120,6 +121,7 @@ static void add_param_grads(oct_context *cx, const norm_saved *v, const double *
     oct_leaf_grads_end(cx, v->beta);
 }
 
+/* Runs the backward of all sets; threads share the leaves, each with its sums for gamma and beta. */
 static void norm_backward(oct_context *cx, oct_node *node)
 {
     const norm_saved *v = node->saved;

@@ -22,7 +22,7 @@ static float weight_of_high(const oct_resize_place *place)
     return (float)((double)place->part / (double)place->unit);
 }
 
-/* at: the number of the output pixel, row by row. */
+/* Returns the four input pixels around output pixel `at`, counted row by row, and their weights. */
 static corners corners_of(const resize *r, int64_t at)
 {
     const oct_resize_place y = oct_resize_place_of(r->mode, at / r->ow, r->h, r->oh);
@@ -57,7 +57,7 @@ static void resize_image(const resize *r, const float *x, float *y)
         if (oct_is_bilinear(r->mode))
             mix_corners(r->c, &around, x, y);
         else
-            memcpy(y, x + around.pixel[0], (size_t)r->c * sizeof(float));
+            memcpy(y, x + around.pixel[0], (size_t)r->c * sizeof(float)); /* the nearest one */
     }
 }
 
@@ -91,7 +91,7 @@ oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64
 {
     oct_tensor *y;
     const oct_op_args *args = OCT_ARGS(interpolate, out_h, out_w, mode);
-    if (oct_call_site(cx, "interpolate", args, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "interpolate", args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "interpolate", x)) return NULL;
     if (!oct_needs_images(cx, "interpolate", x)) return NULL;
     if (out_h < 1 || out_w < 1 || (int)mode < 0 || mode >= OCT_INTERPOLATIONS)

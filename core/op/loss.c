@@ -61,7 +61,7 @@ static double row_weight(const oct_loss_kind *kind, const oct_output_row *row,
     return kind->weight ? kind->weight(row, o) : 1.0;
 }
 
-/* Adds row i to the sums. */
+/* Adds the loss of row i, its weight and its metric to the sums; or counts a label that is no class (BAD). */
 static void add_row(const loss_call *call, const oct_tensor *y, int64_t i, double *sums)
 {
     const oct_loss_spec *spec = call->spec;
@@ -78,12 +78,12 @@ static void add_row(const loss_call *call, const oct_tensor *y, int64_t i, doubl
     if (spec->metric) spec->metric->add(&row, sums + SUMS);
 }
 
-/* The sums over the global batch, in the scratch that `sums` borrows; NULL with the context failed. */
+/* Returns the sums over the global batch, in scratch memory that the caller ends; NULL with the context failed. */
 static double *sum_batch(oct_context *cx, const loss_call *call, const oct_tensor *y)
 {
     const oct_metric *metric = call->spec->metric;
     const int64_t count = SUMS + (metric ? metric->numbers(call->n) : 0);
-    const int64_t each = oct_goals_rows(&call->goals);
+    const int64_t rows_per_sample = oct_goals_rows(&call->goals);
     const size_t bytes = (size_t)(cx->leaves.local * count) * sizeof(double);
     double *rows = oct_scratch(cx, bytes), *total = NULL;
     if (rows) total = oct_scratch(cx, (size_t)count * sizeof(double));
@@ -91,8 +91,9 @@ static double *sum_batch(oct_context *cx, const loss_call *call, const oct_tenso
         if (bytes > 0) memset(rows, 0, bytes);
 #pragma omp parallel for schedule(static)
         for (int64_t leaf = 0; leaf < cx->leaves.local; leaf++) {
-            const int64_t first = oct_leaf_begin(&cx->leaves, leaf) * each;
-            for (int64_t i = first; i < first + oct_leaf_size(&cx->leaves, leaf) * each; i++)
+            const int64_t first = oct_leaf_begin(&cx->leaves, leaf) * rows_per_sample;
+            for (int64_t i = first; i < first + oct_leaf_size(&cx->leaves, leaf) * rows_per_sample;
+                 i++)
                 add_row(call, y, i, rows + leaf * count);
         }
         if (!oct_sum_over_ranks(cx, rows, count, total)) {
@@ -108,15 +109,16 @@ static double *sum_batch(oct_context *cx, const loss_call *call, const oct_tenso
 static void fail_label(oct_context *cx, const loss_call *call, const oct_tensor *y)
 {
     const long long classes = call->n;
-    const int64_t each = oct_goals_rows(&call->goals);
+    const int64_t rows_per_sample = oct_goals_rows(&call->goals);
     char at[48] = "";
-    for (int64_t i = 0; i < oct_dim(y, 0) * each; i++) {
+    for (int64_t i = 0; i < oct_dim(y, 0) * rows_per_sample; i++) {
         if (!has_bad_label(&call->goals, classes, i)) continue;
-        if (each > 1) snprintf(at, sizeof at, " at row %lld", (long long)(i % each));
+        if (rows_per_sample > 1)
+            snprintf(at, sizeof at, " at row %lld", (long long)(i % rows_per_sample));
         oct_context_fail(cx, OCT_DATA,
                          "sample %lld of the batch has label %.9g%s, but the model has %lld "
                          "classes; labels must be 0 to %lld",
-                         (long long)(oct_leaves_first_sample(&cx->leaves) + i / each),
+                         (long long)(oct_leaves_first_sample(&cx->leaves) + i / rows_per_sample),
                          call->given ? (double)call->given[i] : (double)call->goals.labels[i], at,
                          classes, classes - 1);
         return;
@@ -124,7 +126,7 @@ static void fail_label(oct_context *cx, const loss_call *call, const oct_tensor 
     oct_context_fail(cx, OCT_PEER, "another rank has a label out of range");
 }
 
-/* Computes the loss of the batch; false with the context failed. */
+/* Computes the loss of the global batch, the divisor of its gradient, and the metric; false with the context failed. */
 static bool compute_loss(oct_context *cx, const loss_call *call, const oct_tensor *y,
                          oct_loss *result)
 {
@@ -145,7 +147,7 @@ static bool compute_loss(oct_context *cx, const loss_call *call, const oct_tenso
 typedef void row_grad(const oct_output_row *row, const oct_loss_options *options,
                       oct_loss_scale scale, float *grad);
 
-/* Gives x, the outputs or the wanted values, the gradient that `grad_of_row` makes of each row. */
+/* Gives x, the outputs or the wanted values, the gradient `grad_of_row` makes of each row; 0 for ignored rows. */
 static void add_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad *grad_of_row)
 {
     const loss_saved *v = node->saved;
@@ -178,7 +180,7 @@ static void loss_backward(oct_context *cx, oct_node *node)
         add_grad(cx, node, goal, v->kind->goal_grad);
 }
 
-/* x[0]: outputs; x[1], if there: where the goals come from. */
+/* Returns the mean loss as a scalar tensor on the tape. x[0]: outputs; x[1], if there: the wanted values. */
 static oct_tensor *record_loss(oct_context *cx, const loss_call *call, oct_tensor *const *x, int n,
                                oct_loss *result)
 {
@@ -200,17 +202,17 @@ static int64_t outputs_per_row(oct_context *cx, const char *op, const oct_tensor
                                const oct_goals *goals)
 {
     const oct_shape *shape = &y->shape;
-    const int64_t each = oct_goals_rows(goals), positions = oct_sample_positions(y);
+    const int64_t rows_per_sample = oct_goals_rows(goals), positions = oct_sample_positions(y);
     char text[96];
     if (!oct_needs_f32(cx, op, y) || !oct_needs_batch(cx, op, y)) return 0;
     const int64_t last = shape->ndim > 1 ? shape->dim[shape->ndim - 1] : 0;
-    if (positions == each && last > 0) return last;
-    if (each == 1 && !goals->labels && last > 0) return positions * last;
-    if (each > 1)
+    if (positions == rows_per_sample && last > 0) return last;
+    if (rows_per_sample == 1 && !goals->labels && last > 0) return positions * last;
+    if (rows_per_sample > 1)
         oct_context_fail(cx, OCT_USAGE,
                          "%s takes a row of outputs for each of %lld places of a sample, (N, h, w, "
                          "K), but its input is %s",
-                         op, (long long)each, oct_shape_text(shape, text));
+                         op, (long long)rows_per_sample, oct_shape_text(shape, text));
     else
         oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
                          oct_shape_text(shape, text));
@@ -269,13 +271,13 @@ static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_ten
 {
     char one[96], two[96];
     const oct_shape *shape = &target->shape;
-    bool rows = oct_shape_equal(shape, &logits->shape) && target->dtype == OCT_F32;
-    bool numbers = shape->ndim == 1 && shape->dim[0] == oct_dim(logits, 0) &&
-                   (target->dtype == OCT_F32 || target->dtype == OCT_S32);
-    if (rows) call->goals.values = oct_f32(target);
-    if (numbers) call->goals.labels = read_labels(cx, target);
-    if (numbers && target->dtype == OCT_F32) call->given = oct_f32(target);
-    if (!rows && !numbers)
+    bool as_probabilities = oct_shape_equal(shape, &logits->shape) && target->dtype == OCT_F32;
+    bool as_classes = shape->ndim == 1 && shape->dim[0] == oct_dim(logits, 0) &&
+                      (target->dtype == OCT_F32 || target->dtype == OCT_S32);
+    if (as_probabilities) call->goals.values = oct_f32(target);
+    if (as_classes) call->goals.labels = read_labels(cx, target);
+    if (as_classes && target->dtype == OCT_F32) call->given = oct_f32(target);
+    if (!as_probabilities && !as_classes)
         oct_context_fail(cx, OCT_USAGE,
                          "cross_entropy_loss takes logits (N, K) and a target, (N, K) f32 "
                          "probabilities or (N) class numbers, but has %s and %s %s",
@@ -289,7 +291,7 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
 {
     static const char op[] = "cross_entropy_loss";
     oct_tensor *x[] = {logits, target}, *y;
-    if (oct_call_site(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
+    if (oct_op_intercepted(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
     if (!oct_inputs_ok(cx, x, 2)) return NULL;
     if (!oct_needs_f32(cx, op, logits) || !oct_needs_batch(cx, op, logits)) return NULL;
     char text[96];

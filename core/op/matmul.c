@@ -33,6 +33,7 @@ typedef struct matmul_sizes {
     int64_t count, m, k, l; /* count: matrices */
 } matmul_sizes;
 
+/* The sizes of (..., M, K) x (..., K, L), and how many such products there are. */
 static matmul_sizes sizes_of(const oct_tensor *a, const oct_tensor *b)
 {
     const int last = a->shape.ndim - 1;
@@ -87,7 +88,7 @@ static void matmul_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_matmul(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b}, *y;
-    if (oct_call_site(cx, "matmul", OCT_NO_ARGS, inputs, 2, &y)) return y;
+    if (oct_op_intercepted(cx, "matmul", OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, "matmul", a) || !oct_needs_f32(cx, "matmul", b)) return NULL;
     const int last = a->shape.ndim - 1;

@@ -24,7 +24,7 @@ static void mean_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* Splits x's dimensions at [first, last], over which the mean is taken; *shape: of the output. */
+/* Views x as (outer, count, inner); the mean is over count, dimensions [first, last]. *shape: of the output. */
 static mean_view split_dims(const oct_tensor *x, int first, int last, bool keep, oct_shape *shape)
 {
     mean_view v = {1, 1, 1};
@@ -40,7 +40,7 @@ static mean_view split_dims(const oct_tensor *x, int first, int last, bool keep,
 oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "mean", OCT_ARGS(mean, axis, keep), &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "mean", OCT_ARGS(mean, axis, keep), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "mean", x)) return NULL;
     const bool plane = axis == OCT_MEAN_PLANE;
     const int first = plane ? 1 : axis, last = plane ? 2 : axis;

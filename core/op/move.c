@@ -19,6 +19,7 @@ static void move_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, x, grad);
 }
 
+/* Fails the context unless the map reads inside a sample of x, and as many values as its output has. */
 static bool map_fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
 {
     char from[96], to[96];
@@ -44,7 +45,7 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
     oct_op_args args;
     OCT_ASSERT(map->dims <= OCT_MOVE_DIMS && map->out.ndim >= 1);
     oct_args_write(&oct_move_arg_list, map, &args);
-    if (oct_call_site(cx, "move", &args, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "move", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !map_fits(cx, x, map)) return NULL;
     oct_shape shape = map->out;
     shape.dim[0] = oct_dim(x, 0);
@@ -147,7 +148,7 @@ oct_tensor *oct_space_to_depth(oct_context *cx, oct_tensor *x, int block, oct_de
                         .size = {h / b, w / b, b, b, c},
                         .stride = {b * w * c, b * c, w * c, c, 1},
                         .out = OCT_SHAPE(1, h / b, w / b, c * b * b)};
-    if (order == OCT_DEPTH_CRD) {
+    if (order == OCT_DEPTH_CRD) { /* channels before the pixels of a block */
         memcpy(map.size + 2, (int64_t[]){c, b, b}, 3 * sizeof(int64_t));
         memcpy(map.stride + 2, (int64_t[]){1, w * c, c}, 3 * sizeof(int64_t));
     }

@@ -99,24 +99,25 @@ static bool sum_crossing_groups(oct_context *cx, const oct_norm_groups *groups, 
 {
     const int64_t width = (end - from) * n, local = cx->leaves.local;
     const size_t bytes = (size_t)(local * width) * sizeof(double);
-    double *wide = oct_scratch(cx, bytes + (size_t)width * sizeof(double));
-    if (!wide) return false;
-    double *total = wide + local * width;
-    memset(wide, 0, bytes);
+    double *leaf_rows = oct_scratch(cx, bytes + (size_t)width * sizeof(double));
+    if (!leaf_rows) return false;
+    double *total = leaf_rows + local * width;
+    memset(leaf_rows, 0, bytes);
     for (int64_t g = 0; g < groups->count; g++) {
         const int64_t number = crossing_number(cx, groups, g);
         if (number < from || number >= end) continue;
         const oct_leaves own = leaves_of_group(groups, g);
         for (int64_t i = own.first - cx->leaves.first, stop = i + own.local; i < stop; i++)
-            memcpy(wide + i * width + (number - from) * n, rows + i * n, (size_t)n * sizeof *wide);
+            memcpy(leaf_rows + i * width + (number - from) * n, rows + i * n,
+                   (size_t)n * sizeof *leaf_rows);
     }
-    const bool done = oct_sum_over_ranks(cx, wide, width, total);
+    const bool done = oct_sum_over_ranks(cx, leaf_rows, width, total);
     for (int64_t g = 0; done && g < groups->count; g++) {
         const int64_t number = crossing_number(cx, groups, g);
         if (number < from || number >= end) continue;
         memcpy(totals + g * n, total + (number - from) * n, (size_t)n * sizeof *totals);
     }
-    oct_scratch_end(cx, wide);
+    oct_scratch_end(cx, leaf_rows);
     return done;
 }
 

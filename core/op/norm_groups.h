@@ -28,7 +28,8 @@ typedef struct oct_norm_groups {
     int64_t count; /* of those touched; the whole batch is touched by each rank */
 } oct_norm_groups;
 
-/* live: by the context's norm_group; otherwise there is one group, as for running values. */
+/* Returns the norm groups that this rank's leaves touch: runs of cx->norm_group leaves, over which a batch norm takes
+ * its statistics. Where these are not live, or norm_group is 0, the whole batch is one group. */
 oct_norm_groups oct_norm_groups_of(const oct_context *cx, bool live);
 /* Returns the place among the groups touched of the group that has local leaf i. */
 int64_t oct_norm_group_at(const oct_norm_groups *groups, int64_t i);
@@ -55,20 +56,21 @@ typedef struct oct_bn_batch {
     double unbiased; /* variance: var * count / (count - 1), rounded as the caller does it */
 } oct_bn_batch;
 
-/* Begins, with all but `noted` filled in; false when the context has failed, as it does where a group of the batch has
- * one value a channel, which has no variance. */
+/* Begins a forward's statistics; fills in stats->noted. Several groups get a note on the context, where their shares of
+ * the running values wait for the sum over ranks. False: the context has failed, as where a group has one value a
+ * channel. */
 bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats);
-/* Takes mean and 1/sigma of channel c in group g, and its share of the running values. False, with those
- * unchanged, when they would not be finite. A group of several that is not finite has mean and 1/sigma 0: its
- * rank alone knows, so the step goes on until all ranks see the sum of the notes. */
+/* Keeps mean and 1/sigma of channel c in group g, and moves the running values by them, or notes the share of several
+ * groups. False: they would not be finite and are unchanged. Of several groups one that is not finite has mean and
+ * 1/sigma 0: its rank alone knows, so the step goes on until all ranks see the sum of the notes. */
 bool oct_bn_update(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch);
 /* Makes the statistics of channel c in group g not finite: for a caller who cannot compute with them. */
 void oct_bn_invalidate(const oct_bn_stats *stats, int64_t g, int64_t c);
 
-/* The notes of a forward, for whoever began the step: numbers in a row, 0 where there are no notes; rows
- * (leaves.local, at least 1, times numel), where those of this rank's parts are made; and after their sum
- * over all ranks, the update of the running values, which fails the context of all ranks where it is
- * not finite. */
+/* The notes of a forward, for whoever began the step, hold what the running values of its batch norms move by. Returns
+ * how many numbers these are, a mean and a variance for each channel; 0 where there are no notes. */
 int64_t oct_norm_notes_numel(const oct_context *cx);
+/* Makes this rank's terms of the sum of the notes over all ranks, in rows (leaves.local, at least 1, times numel). */
 void oct_norm_notes_fold(const oct_context *cx, float *rows);
+/* Moves the running values by that sum and ends the notes; fails the context of all ranks where one is not finite. */
 void oct_norm_notes_take(oct_context *cx, const float *total);

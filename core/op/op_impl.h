@@ -7,7 +7,7 @@
 /* Fails the context unless x holds f32 values. */
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
 
-/* The same of f32 values or codes. */
+/* Fails the context unless x holds f32 values or codes (u8 or u16). */
 bool oct_needs_values_or_codes(oct_context *cx, const char *op, const oct_tensor *x);
 
 /* Fails the context unless x holds as many samples as the context's leaves: for ops that sum over

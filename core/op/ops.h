@@ -81,8 +81,7 @@ oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
  * and that with corners are those of torch.nn.functional.interpolate. */
 oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
                             oct_interpolation mode);
-/* A tensor of its own over the values of x, which `op` has checked for this shape: with a node on the tape and no call
- * site. */
+/* Returns a new tensor over the data of x in another shape, which `op` has checked, and records `op` on the tape. */
 oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shape shape);
 /* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or
  * codes. */
@@ -112,7 +111,7 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
 oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tensor *target,
                                    double smoothing);
 
-/* Puts values around images (N, H, W, C), or around tensors of fewer dimensions; a dimension that is
+/* Pads images (N, H, W, C), or tensors of fewer dimensions, by a constant or by their values; a dimension that is
  * missing gets none. f32. */
 oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *padding);
 /* The backward of a node that padded its input like this: values outside of it get no gradient. */
@@ -126,7 +125,7 @@ void oct_pad_add_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shap
  * does not fit.
  */
 
-/* Moves by any map. */
+/* Copies the values of each sample in the order that the map's strides say: (N, ...) -> (N, dims of map->out). */
 oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map);
 
 /* Takes `count` places of an axis: begin, begin + step, ...; step may be negative. Several slices split a
@@ -138,8 +137,9 @@ oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order);
 /* Which of a pixel's channels go where in a block of pixels: channel (y * block + x) * C + c (ONNX's DCR), or
  * c * block * block + y * block + x (ONNX's CRD, PyTorch's pixel_shuffle). */
 typedef enum oct_depth_order { OCT_DEPTH_DCR, OCT_DEPTH_CRD } oct_depth_order;
-/* (N, H, W, C block^2) -> (N, H block, W block, C), and back. */
+/* (N, H, W, C block^2) -> (N, H block, W block, C). */
 oct_tensor *oct_depth_to_space(oct_context *cx, oct_tensor *x, int block, oct_depth_order order);
+/* (N, H block, W block, C) -> (N, H, W, C block^2). */
 oct_tensor *oct_space_to_depth(oct_context *cx, oct_tensor *x, int block, oct_depth_order order);
 /* Deals the channels of each group to all groups: channel i of group g becomes channel i * groups + g. */
 oct_tensor *oct_channel_shuffle(oct_context *cx, oct_tensor *x, int groups);

@@ -18,7 +18,7 @@ typedef struct parameter_saved {
     spread spread;
 } parameter_saved;
 
-/* Fills in how `weight` lies along samples of `shape`; false: it does not. */
+/* Computes the steps of `weight` along the dimensions of a sample, 0 where it repeats; false: it does not fit. */
 static bool spread_over_samples(const oct_shape *shape, const oct_shape *weight, spread *s)
 {
     const int dims = shape->ndim - 1, before = AFTER_BATCH - dims;
@@ -50,7 +50,7 @@ static int64_t parameter_row(const spread *s, int64_t row)
     return row / s->size[1] * s->step[0] + row % s->size[1] * s->step[1];
 }
 
-/* Adds a sample's part of the gradient. x: what each gradient is multiplied with, or NULL. */
+/* Adds one sample's gradient of the parameter to sums. x: what each gradient is multiplied with, or NULL. */
 static void add_sample_grad(const spread *s, const float *grad, const float *x, double *sums)
 {
     const int64_t width = s->size[2], step = s->step[2];
@@ -63,7 +63,7 @@ static void add_sample_grad(const spread *s, const float *grad, const float *x, 
     }
 }
 
-/* Adds the gradient to the rows of the leaves: summed in double, in the order of samples and values. */
+/* Adds the gradient of the parameter, a row for each leaf: summed in double, in the order of samples and values. */
 static void add_weight_grad(oct_context *cx, const parameter_saved *v, const float *grad,
                             const float *x)
 {
@@ -134,7 +134,7 @@ static void mul_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* Makes the output, samples of `shape`, and what the backward keeps; NULL with the context failed. */
+/* Makes the output y, samples of `shape`, and *saved, what the backward needs; NULL with the context failed. */
 static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor *x,
                                oct_shape shape, parameter_saved **saved, oct_param *weight)
 {
@@ -155,7 +155,7 @@ static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor
     return y;
 }
 
-/* prototype: a node with the op's name and backward. */
+/* Records y on the tape as made from x and the parameter. prototype: a node with the op's name and backward. */
 static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, oct_tensor *x,
                                     oct_tensor *y, parameter_saved *saved)
 {
@@ -186,7 +186,7 @@ oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 
 typedef void sample_fn(const spread *s, const float *x, const float *w, float *y);
 
-/* Makes each sample by `compute`. */
+/* y = compute(x, parameter) for each sample, recorded as the op of the prototype. */
 static oct_tensor *combine_samples(oct_context *cx, const oct_node *prototype, oct_tensor *x,
                                    oct_param *weight, sample_fn *compute)
 {

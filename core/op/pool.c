@@ -72,6 +72,7 @@ static void give_grad_any(oct_dtype dtype, int64_t n, const void *x, const void 
         give_grad_u16(n, x, y, grad, grad_x);
 }
 
+/* Takes the maximum of each window, channel by channel, beginning with its first pixel. */
 static void max_pool_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, char *y)
 {
     const int64_t bytes = s->in_c * (int64_t)oct_dtype_bytes(dtype);
@@ -85,6 +86,7 @@ static void max_pool_image(const oct_conv_shape *s, oct_dtype dtype, const char 
     }
 }
 
+/* Adds each window's gradient to the first pixel that equals its maximum; grad_y is used up. */
 static void max_pool_image_backward(const oct_conv_shape *s, oct_dtype dtype, const char *x,
                                     const char *y, float *grad_y, float *grad_x)
 {
@@ -126,7 +128,7 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
     oct_conv_shape s;
     oct_op_args args;
     oct_args_write(&oct_max_pool_arg_list, &g, &args);
-    if (oct_call_site(cx, "max_pool", &args, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "max_pool", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (!oct_needs_values_or_codes(cx, "max_pool", x)) return NULL;
     if (!oct_pool_fits(cx, "max_pool", x, &g, &s)) return NULL;
@@ -223,7 +225,7 @@ oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
     oct_tensor *y;
     oct_op_args args;
     oct_args_write(&oct_avg_pool_arg_list, &g, &args);
-    if (oct_call_site(cx, "avg_pool", &args, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "avg_pool", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
     avg_pool a = {.include_pad = g.count_include_pad};
     if (!oct_pool_fits(cx, "avg_pool", x, &g, &a.s)) return NULL;
@@ -275,7 +277,7 @@ static void global_avg_pool_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "global_avg_pool", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "global_avg_pool", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "global_avg_pool", x)) return NULL;
     if (!oct_needs_images(cx, "global_avg_pool", x)) return NULL;
     int64_t positions = oct_dim(x, 1) * oct_dim(x, 2), c = oct_dim(x, 3);

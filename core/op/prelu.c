@@ -13,6 +13,7 @@ typedef struct prelu_layout {
     int64_t step;
 } prelu_layout;
 
+/* Rows of a sample, channels, and the step from one channel's weight to the next: 0 for one weight in all. */
 static prelu_layout layout_of(const oct_tensor *x, const oct_param *weight)
 {
     const int64_t samples = oct_samples(x), channels = oct_dim(x, x->shape.ndim - 1);
@@ -37,7 +38,7 @@ static void add_leaf_grad(const prelu_layout *l, int64_t rows, int64_t n, const 
     if (!l->step) *grads += (float)total;
 }
 
-/* Adds to the rows of all leaves, some channels at a time. */
+/* Adds the gradient of each leaf to its row of sums, some channels at a time. */
 static void add_weight_grads(const oct_context *cx, const prelu_layout *l, const float *x,
                              const float *grad, float *sums)
 {

@@ -13,30 +13,31 @@ typedef struct activation {
 
 static void activation_backward(oct_context *cx, oct_node *node)
 {
-    const activation *const *loops = node->saved;
+    const activation *const *function = node->saved;
     const float *y = oct_f32(node->output);
     int64_t samples = oct_samples(node->output),
             n = samples ? oct_numel(node->output) / samples : 0;
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        (*loops)->mask_grad(n, y + i * n, grad + i * n);
+        (*function)->mask_grad(n, y + i * n, grad + i * n);
     oct_add_grad(cx, node->input[0], grad);
 }
 
-static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *loops)
+/* Applies an activation to x and records it; the backward needs the output alone. */
+static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *function)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, loops->name, OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, loops->name, x)) return NULL;
+    if (oct_op_intercepted(cx, function->name, OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, function->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
-        loops->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
-    oct_node *node = oct_record(cx, loops->name, activation_backward, &x, 1, false, y);
-    return oct_node_save(cx, node, &loops, sizeof(const activation *)) ? y : NULL;
+        function->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    oct_node *node = oct_record(cx, function->name, activation_backward, &x, 1, false, y);
+    return oct_node_save(cx, node, &function, sizeof(const activation *)) ? y : NULL;
 }
 
 OCT_CLONES

@@ -22,7 +22,7 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     oct_tensor *y;
     oct_op_args args;
     oct_args_write(&oct_reshape_arg_list, &shape, &args);
-    if (oct_call_site(cx, "reshape", &args, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "reshape", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char from[96], to[96];
     bool fits = x->shape.ndim >= 1 && shape.ndim >= 1 &&
@@ -36,11 +36,11 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     return oct_view_as(cx, "reshape", x, shape);
 }
 
-/* dim 0: drops all dimensions of size 1 but the batch. */
+/* Drops dimension `dim` if its size is 1; dim 0: all dimensions of size 1 but the batch. */
 static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "squeeze", OCT_ARGS(squeeze, dim), &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "squeeze", OCT_ARGS(squeeze, dim), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char text[96];
     if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)
@@ -69,7 +69,7 @@ oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim)
 oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "flatten", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "flatten", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->shape.ndim < 1)
         return oct_context_fail(cx, OCT_USAGE, "flatten needs a batch dimension, but has a scalar");

@@ -63,7 +63,7 @@ static oct_tensor *combine_with_scalar(oct_context *cx, const char *op, oct_tens
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "add_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "add_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
     y = combine_with_scalar(cx, "add_scalar", x, value, add_value);
     if (y) oct_record(cx, "add_scalar", add_scalar_backward, &x, 1, false, y);
     return y;
@@ -72,7 +72,7 @@ oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "mul_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "mul_scalar", OCT_ARGS(scalar, value), &x, 1, &y)) return y;
     y = combine_with_scalar(cx, "mul_scalar", x, value, multiply);
     oct_node *node = oct_record(cx, "mul_scalar", mul_scalar_backward, &x, 1, false, y);
     return oct_node_save(cx, node, &(float){(float)value}, sizeof(float)) ? y : NULL;

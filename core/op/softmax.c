@@ -27,11 +27,11 @@ static void softmax_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* In double, and rounded once. */
+/* Softmax along the last dimension: computed in double, and rounded once. */
 oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (oct_op_intercepted(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
     char text[96];
     if (x->shape.ndim < 2 || row_width(x) < 1)

@@ -12,6 +12,7 @@ typedef struct oct_average_span {
     int64_t numel, offset;
 } oct_average_span;
 
+/* Appends a tensor of the model to those that are averaged; offset: of its average in average->values. */
 static oct_status add_span(oct_average *average, const oct_tensor *tensor)
 {
     OCT_TRY(

@@ -130,6 +130,7 @@ typedef struct block {
     float *slot[OCT_OPTIM_SLOTS_MAX];
 } block;
 
+/* Returns up to n values of a parameter from `first` on, with their gradients and optimizer state. */
 static block block_at(const oct_optim *optim, const oct_param *param, int64_t first, int64_t n)
 {
     block b = {.n = oct_min_i64(n, oct_numel(&param->value) - first),
@@ -190,11 +191,11 @@ const oct_optim_type oct_optim_sgd = {
 /* Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW. Its state is the
  * first and the second moment. */
 typedef struct adamw_factors {
-    float keep;         /* 1 - lr * weight_decay */
-    float beta1, rest1; /* beta and 1 - beta */
-    float beta2, rest2;
-    float root;      /* sqrt(1 - beta2^t) */
-    float eps, step; /* step: lr / (1 - beta1^t) */
+    float decay_factor;           /* 1 - lr * weight_decay */
+    float beta1, one_minus_beta1; /* beta and 1 - beta */
+    float beta2, one_minus_beta2;
+    float sqrt_correction2; /* sqrt(1 - beta2^t) */
+    float eps, step_size;   /* step_size: lr / (1 - beta1^t) */
 } adamw_factors;
 
 OCT_CLONES
@@ -204,10 +205,10 @@ static void update_adamw_block(const block *b, const void *factors)
     float *restrict value = b->value, *restrict m = b->slot[0], *restrict v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++) {
         float g = b->grad[i];
-        m[i] = m[i] * f.beta1 + f.rest1 * g;
-        v[i] = v[i] * f.beta2 + f.rest2 * g * g;
-        float denominator = sqrtf(v[i]) / f.root + f.eps;
-        value[i] = value[i] * f.keep - f.step * m[i] / denominator;
+        m[i] = m[i] * f.beta1 + f.one_minus_beta1 * g;
+        v[i] = v[i] * f.beta2 + f.one_minus_beta2 * g * g;
+        float denominator = sqrtf(v[i]) / f.sqrt_correction2 + f.eps;
+        value[i] = value[i] * f.decay_factor - f.step_size * m[i] / denominator;
     }
 }
 
@@ -216,14 +217,14 @@ static void update_adamw(const oct_optim *optim, oct_param *param, float lr)
     const oct_optim_config *c = &optim->config;
     const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
     const double decay = param->decay ? (double)c->weight_decay : 0.0;
-    const adamw_factors factors = {.keep = (float)(1 - (double)lr * decay),
+    const adamw_factors factors = {.decay_factor = (float)(1 - (double)lr * decay),
                                    .beta1 = c->beta1,
-                                   .rest1 = (float)(1 - beta1),
+                                   .one_minus_beta1 = (float)(1 - beta1),
                                    .beta2 = c->beta2,
-                                   .rest2 = (float)(1 - beta2),
-                                   .root = (float)sqrt(1 - pow(beta2, t)),
+                                   .one_minus_beta2 = (float)(1 - beta2),
+                                   .sqrt_correction2 = (float)sqrt(1 - pow(beta2, t)),
                                    .eps = c->eps,
-                                   .step = (float)((double)lr / (1 - pow(beta1, t)))};
+                                   .step_size = (float)((double)lr / (1 - pow(beta1, t)))};
     update_blocks(optim, param, update_adamw_block, &factors);
 }
 
@@ -255,6 +256,7 @@ static void update_lars_block(const block *b, const void *factors)
     }
 }
 
+/* Updates a parameter by LARS: lr is scaled by the trust ratio trust * |value| / (|grad| + weight_decay * |value|). */
 static void update_lars(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
@@ -283,10 +285,10 @@ const oct_optim_type oct_optim_lars = {
  *
  * |w| / |r| is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is m and v. */
 typedef struct lamb_factors {
-    float beta1, rest1; /* beta and 1 - beta */
-    float beta2, rest2;
-    float scale1; /* 1 / (1 - beta1^t) */
-    float root;   /* sqrt(1 - beta2^t) */
+    float beta1, one_minus_beta1; /* beta and 1 - beta */
+    float beta2, one_minus_beta2;
+    float inv_correction1;  /* 1 / (1 - beta1^t) */
+    float sqrt_correction2; /* sqrt(1 - beta2^t) */
     float eps, decay;
 } lamb_factors;
 
@@ -297,8 +299,8 @@ static void update_lamb_moments(const block *b, const lamb_factors *factors)
     float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++) {
         const float g = b->grad[i];
-        m[i] = m[i] * f.beta1 + f.rest1 * g;
-        v[i] = v[i] * f.beta2 + f.rest2 * g * g;
+        m[i] = m[i] * f.beta1 + f.one_minus_beta1 * g;
+        v[i] = v[i] * f.beta2 + f.one_minus_beta2 * g * g;
     }
 }
 
@@ -309,7 +311,8 @@ static void lamb_directions(const block *b, const lamb_factors *factors, float r
     lamb_factors f = *factors;
     const float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++)
-        r[i] = m[i] * f.scale1 / (sqrtf(v[i]) / f.root + f.eps) + f.decay * b->value[i];
+        r[i] = m[i] * f.inv_correction1 / (sqrtf(v[i]) / f.sqrt_correction2 + f.eps) +
+               f.decay * b->value[i];
 }
 
 OCT_CLONES
@@ -319,7 +322,7 @@ static void subtract_scaled(const block *b, const float *r, float rate)
         b->value[i] -= rate * r[i];
 }
 
-/* Updates the moments and returns the sum of the squares of r, block by block in order. */
+/* Updates LAMB's moments, and returns the sum of the squares of its update direction r, block by block in order. */
 static double update_all_moments(const oct_optim *optim, const oct_param *param,
                                  const lamb_factors *factors)
 {
@@ -341,16 +344,17 @@ static double update_all_moments(const oct_optim *optim, const oct_param *param,
     return sum;
 }
 
+/* Updates a parameter by LAMB: lr is scaled by the trust ratio |value| / |r|, where r is the direction of AdamW. */
 static void update_lamb(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
     const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
     const lamb_factors factors = {.beta1 = c->beta1,
-                                  .rest1 = (float)(1 - beta1),
+                                  .one_minus_beta1 = (float)(1 - beta1),
                                   .beta2 = c->beta2,
-                                  .rest2 = (float)(1 - beta2),
-                                  .scale1 = (float)(1 / (1 - pow(beta1, t))),
-                                  .root = (float)sqrt(1 - pow(beta2, t)),
+                                  .one_minus_beta2 = (float)(1 - beta2),
+                                  .inv_correction1 = (float)(1 / (1 - pow(beta1, t))),
+                                  .sqrt_correction2 = (float)sqrt(1 - pow(beta2, t)),
                                   .eps = c->eps,
                                   .decay = param->decay ? c->weight_decay : 0.0F};
     const int64_t n = oct_numel(&param->value);

@@ -62,7 +62,9 @@ typedef struct oct_optim_type {
 #include "core/optim/optim_list.def"
 extern const oct_registry oct_optim_kind_table;
 
-int oct_optim_slots(oct_optim_kind kind); /* how many an optimizer keeps */
+/* Returns how many state vectors an optimizer of this kind keeps, as large as the parameters: momentum, moments. */
+int oct_optim_slots(oct_optim_kind kind);
+/* Creates an optimizer for the bound parameters, with its state vectors zero. */
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);
@@ -71,7 +73,7 @@ void oct_optim_destroy(oct_optim *optim);
  * torch.nn.utils.clip_grad_norm_ does; returns the norm that they had, otherwise NAN. */
 double oct_optim_step(oct_optim *optim, oct_params *params, float lr);
 
-/* params: the bound ones of root. With a decay of 0 it does nothing. */
+/* Begins averages of root's bound parameters (params) and batch norm statistics; a decay of 0: of nothing. */
 oct_status oct_average_create(oct_average *average, const oct_average_options *options,
                               oct_module *root, const oct_params *params) OCT_NODISCARD;
 void oct_average_destroy(oct_average *average);
@@ -81,7 +83,7 @@ void oct_average_update(oct_average *average, int64_t updates);
 /* Swaps the values of the model with those kept beside it, unless the model holds the wanted ones already: its averages,
  * or what is trained. Nothing before the first update. */
 void oct_average_swap(oct_average *average, bool want_averages);
-/* Where a tensor of the model has its other value here; NULL: it has none. */
+/* Returns a tensor's average, or, while the model holds that, its trained values; NULL: there are none. */
 float *oct_average_of(const oct_average *average, const oct_tensor *tensor);
 
 /* Returns the sum of the squares of a vector, in double. Its shape follows from n alone, so no bit depends on threads

@@ -116,10 +116,11 @@ static double one_cycle_lr(const oct_schedule *s, int64_t step)
 {
     const double first = s->lr / s->cycle_divisor, last = first / s->cycle_final_divisor;
     const double at = (double)step, end = (double)(s->total - 1);
-    const double top = s->cycle_rise * (double)s->total - 1;
+    const double peak_step = s->cycle_rise * (double)s->total - 1;
     if (at >= end) return last;
-    if (at <= top && top > 0) return interpolate_lr(s, first, s->lr, at / top);
-    return interpolate_lr(s, s->lr, last, top > 0 ? (at - top) / (end - top) : at / end);
+    if (at <= peak_step && peak_step > 0) return interpolate_lr(s, first, s->lr, at / peak_step);
+    return interpolate_lr(s, s->lr, last,
+                          peak_step > 0 ? (at - peak_step) / (end - peak_step) : at / end);
 }
 
 const oct_schedule_type oct_schedule_one_cycle = {

@@ -514,24 +514,24 @@ Test(tape, a_call_site_is_asked_of_the_interceptor_outside_of_leaves_only)
 {
     echo e = {.base = {.call = echo_call}};
     oct_tensor *x = begin_forward(whole(), false), *inputs[] = {x, x}, *y;
-    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_not(oct_op_intercepted(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     f.cx->interceptor = &e.base;
     f.cx->module = f.holder;
-    cr_assert(oct_call_site(f.cx, "known", OCT_OP_ARGS(3, 0.5), inputs, 2, &y));
+    cr_assert(oct_op_intercepted(f.cx, "known", OCT_OP_ARGS(3, 0.5), inputs, 2, &y));
     cr_assert_eq(y, x);
     cr_assert_eq(e.caller, f.holder);
     cr_assert_eq(e.args.count, 2);
     cr_assert_eq(e.args.value[1], 0.5);
-    cr_assert_not(oct_call_site(f.cx, "unknown", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_not(oct_op_intercepted(f.cx, "unknown", OCT_NO_ARGS, inputs, 2, &y));
     cr_assert_eq(e.calls, 2);
     f.cx->atomic_depth = 1;
-    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_not(oct_op_intercepted(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     f.cx->atomic_depth = 0;
     inputs[1] = NULL;
-    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_not(oct_op_intercepted(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     inputs[1] = x;
     oct_context_fail(f.cx, OCT_NUMERIC, "failed before");
-    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_not(oct_op_intercepted(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     cr_assert_eq(e.calls, 2);
 }
 

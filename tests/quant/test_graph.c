@@ -67,7 +67,7 @@ static oct_module *new_worker(char kind, float factor)
 static oct_tensor *plus(oct_context *cx, oct_tensor *a, oct_tensor *b, double number)
 {
     oct_tensor *x[] = {a, b}, *y;
-    if (oct_call_site(cx, "plus", OCT_OP_ARGS(number), x, 2, &y)) return y;
+    if (oct_op_intercepted(cx, "plus", OCT_OP_ARGS(number), x, 2, &y)) return y;
     if (!oct_inputs_ok(cx, x, 2)) return NULL;
     if (oct_is_codes(a) || oct_is_codes(b))
         return oct_context_fail(cx, OCT_USAGE, "plus takes float values");

@@ -11,6 +11,7 @@ static double positive_share(double wanted, const oct_loss_options *o, int64_t k
     return o->positive_weights ? o->positive_weights[k] * wanted : wanted;
 }
 
+/* The mean of -w log sigmoid(x) - (1 - wanted) log sigmoid(-x); -log sigmoid(x) = max(-x, 0) + log1p(exp(-|x|)). */
 static double bce_value(const oct_output_row *row, const oct_loss_options *o)
 {
     double sum = 0;
@@ -28,8 +29,9 @@ static void bce_grad(const oct_output_row *row, const oct_loss_options *o, oct_l
 {
     for (int64_t k = 0; k < row->n; k++) {
         const double wanted = oct_output_wanted(row, k);
-        const double yes = 1 / (1 + exp(-(double)row->y[k]));
-        const double slope = (1 - wanted) * yes - positive_share(wanted, o, k) * (1 - yes);
+        const double probability = 1 / (1 + exp(-(double)row->y[k]));
+        const double slope =
+            (1 - wanted) * probability - positive_share(wanted, o, k) * (1 - probability);
         grad[k] = oct_loss_scaled(scale, slope / (double)row->n);
     }
 }

@@ -18,14 +18,14 @@ static double log_sum_exp(const float *z, int64_t n, double temperature)
     return (double)top / temperature + log(sum);
 }
 
-/* -log softmax of output k is this norm - y[k]. */
-static double norm_of(const oct_output_row *row)
+/* -log softmax of output k is this - y[k]. */
+static double log_sum_exp_of(const oct_output_row *row)
 {
     return log_sum_exp(row->y, row->n, 1.0);
 }
 
 /* The probability that class k should have. */
-static double smoothed(const oct_output_row *row, double smoothing, int64_t k)
+static double smoothed_target(const oct_output_row *row, double smoothing, int64_t k)
 {
     return smoothing / (double)row->n + (1 - smoothing) * oct_output_wanted(row, k);
 }
@@ -36,39 +36,42 @@ static double row_weight(const oct_output_row *row, const oct_loss_options *o)
     return o->class_weights && !row->goal ? o->class_weights[row->label] : 1.0;
 }
 
-/* Class k of a row counts this much in the row's value, which is multiplied by the row's weight. */
-static double class_share(const oct_output_row *row, const oct_loss_options *o, int64_t k)
+/* The weight of class k in a row's loss, relative to the row's weight, which multiplies the loss later. */
+static double relative_class_weight(const oct_output_row *row, const oct_loss_options *o, int64_t k)
 {
     return o->class_weights[k] / row_weight(row, o);
 }
 
-/* The value with weights of classes: each class counts by its share. */
+/* The loss of one row with class weights: sum over classes of weight * target * -log softmax. */
 static double weighted_value(const oct_output_row *row, const oct_loss_options *o)
 {
-    const double norm = norm_of(row);
+    const double log_sum = log_sum_exp_of(row);
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++)
-        sum += class_share(row, o, k) * smoothed(row, o->smoothing, k) * (norm - (double)row->y[k]);
+        sum += relative_class_weight(row, o, k) * smoothed_target(row, o->smoothing, k) *
+               (log_sum - (double)row->y[k]);
     return sum;
 }
 
 /* The sum over classes of p * -log softmax, where p is the wanted probability without smoothing. */
-static double unsmoothed_value(const oct_output_row *row, double norm)
+static double unsmoothed_value(const oct_output_row *row, double log_sum)
 {
-    if (!row->goal) return norm - (double)row->y[row->label];
+    if (!row->goal) return log_sum - (double)row->y[row->label];
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++)
-        sum += (double)row->goal[k] * (norm - (double)row->y[k]);
+        sum += (double)row->goal[k] * (log_sum - (double)row->y[k]);
     return sum;
 }
 
+/* The loss of one row: (1 - smoothing) * that of its target + smoothing * the mean of -log softmax over classes. */
 static double cross_entropy_value(const oct_output_row *row, const oct_loss_options *o)
 {
     if (o->class_weights) return weighted_value(row, o);
-    double norm = norm_of(row), mean = 0;
+    double log_sum = log_sum_exp_of(row), mean = 0;
     for (int64_t k = 0; k < row->n; k++)
-        mean += norm - (double)row->y[k];
-    return (1 - o->smoothing) * unsmoothed_value(row, norm) + o->smoothing / (double)row->n * mean;
+        mean += log_sum - (double)row->y[k];
+    return (1 - o->smoothing) * unsmoothed_value(row, log_sum) +
+           o->smoothing / (double)row->n * mean;
 }
 
 /* What a row's wanted values add up to: 1 where its probabilities do. */
@@ -81,18 +84,18 @@ static double wanted_sum(const oct_output_row *row, double smoothing)
     return (1 - smoothing) * sum + smoothing;
 }
 
-/* Its derivative: softmax times the sum of what the classes should have, minus what each should. */
+/* The derivative by each logit, scaled: softmax * (sum of weight * target) - weight * target. */
 static void weighted_grad(const oct_output_row *row, const oct_loss_options *o,
                           oct_loss_scale scale, float *grad)
 {
-    const double norm = norm_of(row);
+    const double log_sum = log_sum_exp_of(row);
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++)
-        sum += class_share(row, o, k) * smoothed(row, o->smoothing, k);
+        sum += relative_class_weight(row, o, k) * smoothed_target(row, o->smoothing, k);
     for (int64_t k = 0; k < row->n; k++)
-        grad[k] =
-            oct_loss_scaled(scale, exp((double)row->y[k] - norm) * sum -
-                                       class_share(row, o, k) * smoothed(row, o->smoothing, k));
+        grad[k] = oct_loss_scaled(scale, exp((double)row->y[k] - log_sum) * sum -
+                                             relative_class_weight(row, o, k) *
+                                                 smoothed_target(row, o->smoothing, k));
 }
 
 static void cross_entropy_grad(const oct_output_row *row, const oct_loss_options *o,
@@ -102,18 +105,20 @@ static void cross_entropy_grad(const oct_output_row *row, const oct_loss_options
         weighted_grad(row, o, scale, grad);
         return;
     }
-    const double s = o->smoothing, norm = norm_of(row), sum = wanted_sum(row, s);
+    const double s = o->smoothing, log_sum = log_sum_exp_of(row), sum = wanted_sum(row, s);
     for (int64_t k = 0; k < row->n; k++)
-        grad[k] = oct_loss_scaled(scale, exp((double)row->y[k] - norm) * sum - smoothed(row, s, k));
+        grad[k] = oct_loss_scaled(scale, exp((double)row->y[k] - log_sum) * sum -
+                                             smoothed_target(row, s, k));
 }
 
 static void cross_entropy_goal_grad(const oct_output_row *row, const oct_loss_options *o,
                                     oct_loss_scale scale, float *grad)
 {
-    const double norm = norm_of(row);
+    const double log_sum = log_sum_exp_of(row);
     for (int64_t k = 0; k < row->n; k++)
-        grad[k] = oct_loss_scaled(scale, (o->class_weights ? class_share(row, o, k) : 1.0) *
-                                             (1 - o->smoothing) * (norm - (double)row->y[k]));
+        grad[k] =
+            oct_loss_scaled(scale, (o->class_weights ? relative_class_weight(row, o, k) : 1.0) *
+                                       (1 - o->smoothing) * (log_sum - (double)row->y[k]));
 }
 
 const oct_loss_kind oct_loss_cross_entropy = {.name = "cross_entropy",
@@ -138,16 +143,17 @@ static double temperature_of(const oct_loss_options *o)
 /* The Kullback-Leibler divergence of the model from the teacher, at temperature t. */
 static double teacher_divergence(const oct_output_row *row, double t)
 {
-    const double norm = log_sum_exp(row->y, row->n, t);
-    const double teacher_norm = log_sum_exp(row->teacher, row->n, t);
+    const double log_sum = log_sum_exp(row->y, row->n, t);
+    const double teacher_log_sum = log_sum_exp(row->teacher, row->n, t);
     double sum = 0;
     for (int64_t k = 0; k < row->n; k++) {
-        const double log_wanted = (double)row->teacher[k] / t - teacher_norm;
-        sum += exp(log_wanted) * (log_wanted - ((double)row->y[k] / t - norm));
+        const double log_wanted = (double)row->teacher[k] / t - teacher_log_sum;
+        sum += exp(log_wanted) * (log_wanted - ((double)row->y[k] / t - log_sum));
     }
     return sum;
 }
 
+/* A student's row (Hinton et al. 2015): cross-entropy mixed with t^2 times the divergence from its teacher. */
 static double distillation_value(const oct_output_row *row, const oct_loss_options *o)
 {
     const double of_labels = cross_entropy_value(row, o), share = o->teacher_share;
@@ -164,11 +170,11 @@ static void distillation_grad(const oct_output_row *row, const oct_loss_options 
     const oct_loss_scale of_teacher = {scale.factor * share, scale.divisor};
     cross_entropy_grad(row, o, of_labels, grad);
     if (!row->teacher) return;
-    const double norm = log_sum_exp(row->y, row->n, t);
-    const double teacher_norm = log_sum_exp(row->teacher, row->n, t);
+    const double log_sum = log_sum_exp(row->y, row->n, t);
+    const double teacher_log_sum = log_sum_exp(row->teacher, row->n, t);
     for (int64_t k = 0; k < row->n; k++) {
-        const double predicted = exp((double)row->y[k] / t - norm);
-        const double wanted = exp((double)row->teacher[k] / t - teacher_norm);
+        const double predicted = exp((double)row->y[k] / t - log_sum);
+        const double wanted = exp((double)row->teacher[k] / t - teacher_log_sum);
         grad[k] += oct_loss_scaled(of_teacher, t * (predicted - wanted));
     }
 }
