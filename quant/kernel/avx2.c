@@ -20,6 +20,7 @@ typedef struct pairs {
     __m256i even, odd;
 } pairs;
 
+/* Repeats four codes in all lanes, as 16-bit pairs: codes 0 and 2, and codes 1 and 3. */
 INLINE pairs broadcast(const char *at)
 {
     int32_t word;
@@ -43,6 +44,7 @@ INLINE lanes add_products(lanes sum, pairs codes, pairs w)
     return add_pair(add_pair(sum, codes.even, w.even), codes.odd, w.odd);
 }
 
+/* Widens a tile of weights (columns, 4) to 16 bits: weights 0 and 2 of each column, then 1 and 3, like broadcast. */
 static void pack_tile(const int8_t *tile, int8_t *packed)
 {
     int16_t wide[COLUMNS * OCT_WORD];
@@ -107,7 +109,8 @@ INLINE void store_codes(uint8_t *codes, __m256i code)
     _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
 }
 
-/* Makes codes of rows of accumulators (oct_requant), eight channels at a time. */
+/* Makes codes of rows of accumulators (oct_requant), eight channels at a time. masked, ranged, added: with the bits of
+ * the gradient's mask, with the range of v, with a second addend; floor and six: the clips of the activation. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *rows, const oct_requant *q)
 {

@@ -86,6 +86,7 @@ typedef struct coder {
     const uint8_t *codes;  /* element 0 of the call: where its addend is */
 } coder;
 
+/* Puts a requantizer's constants into vectors; codes: the first output, which gives the place of an addend. */
 static coder coder_of(const oct_requant *q, const uint8_t *codes)
 {
     return (coder){.hi = _mm512_set1_ps((float)q->hi),
@@ -109,7 +110,7 @@ typedef struct vector {
     const uint8_t *addend; /* codes, where one is added */
 } vector;
 
-/* Returns the values of a vector in units of the output scale. */
+/* Returns v = (sum + bias) * multiplier, plus the addend, of up to 16 channels (whole: of 16), as oct_requant. */
 INLINE __m512 values_of(const coder *z, const bool whole, const bool added, const vector *s)
 {
     const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s->count);
@@ -133,7 +134,7 @@ INLINE __m512i round_values(const coder *z, __m512 v)
     return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
 }
 
-/* Sums in registers become such codes; `to` is where the codes will be. */
+/* Rounds sums to logical codes (code - zero_point); `to`: where its codes will be gives the place of its addend. */
 INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes sum,
                           int64_t channel, const uint8_t *to)
 {
@@ -161,7 +162,8 @@ INLINE __m128i codes_of_one(const coder *z, __m512i a)
     return _mm512_cvtepi32_epi8(_mm512_max_epi32(code, z->lo_code32));
 }
 
-INLINE void write_one(uint8_t *to, int64_t live, __m128i codes)
+/* Stores the codes of 16 channels, or of the first `live` where no more exist. */
+INLINE void store_channels(uint8_t *to, int64_t live, __m128i codes)
 {
     if (live >= COLUMNS)
         _mm_storeu_si128((__m128i *)(void *)to, codes);
@@ -174,11 +176,11 @@ INLINE void store_vector(const coder *z, int64_t live, lanes sum, int64_t channe
 {
     const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, sum, channel, to)
                                             : logical_of(z, false, live, sum, channel, to);
-    write_one(to, live, codes_of_one(z, logical));
+    store_channels(to, live, codes_of_one(z, logical));
 }
 
-/* Stores the codes of two vectors or more. */
-INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
+/* Stores the codes of 2, 3 or 4 vectors of 16 channels. */
+INLINE void store_whole_vectors(const int vectors, uint8_t *to, __m512i codes)
 {
     if (vectors == 4) {
         _mm512_storeu_si512(to, codes);
@@ -189,7 +191,7 @@ INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
         _mm_storeu_si128((__m128i *)(void *)(to + 32), _mm512_extracti32x4_epi32(codes, 2));
 }
 
-/* Stores the codes of a row's sums, of up to 64 columns. */
+/* Turns a row's sums of 1 to 4 panels (16 columns each; the last may have fewer) into codes and stores them. */
 INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
                       lanes s1, lanes s2, lanes s3)
 {
@@ -206,7 +208,7 @@ INLINE void store_row(const int panels, const oct_product *p, int64_t column, ui
              panels > 2 ? logical_of(z, whole, left - 32, s2, column + 32, to + 32) : zero,        \
              panels > 3 ? logical_of(z, whole, left - 48, s3, column + 48, to + 48) : zero)
     if (left >= panels * COLUMNS)
-        write_codes(panels, to, CODES_AS(true));
+        store_whole_vectors(panels, to, CODES_AS(true));
     else
         _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - left), CODES_AS(false));
 #undef CODES_AS
@@ -230,6 +232,7 @@ INLINE void store_row(const int panels, const oct_product *p, int64_t column, ui
 #define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
+/* Multiplies, and makes codes of the sums while they are in registers (oct_kernel.product_codes). */
 static void product_codes(const oct_product *p, const oct_requant *q)
 {
     const coder z = coder_of(q, p->acc);
@@ -238,8 +241,8 @@ static void product_codes(const oct_product *p, const oct_requant *q)
     product_and_requantize(&with_coder);
 }
 
-/* Interleaves 64 channels of four lines. Unpacking works inside 128-bit lanes, so first each lane l is
- * given the groups of four channels that will end there: of vector v, channels 16 v + 4 l and following. */
+/* Interleaves 64 channels of four lines: word c has the four codes of channel c. Unpacking works inside 128-bit lanes,
+ * so each lane l first gets the groups of four channels that end there: of vector v, from channel 16 v + 4 l on. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -256,7 +259,7 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm512_storeu_si512(out + 192, _mm512_unpackhi_epi16(ab_high, cd_high));
 }
 
-/* Stores the codes of 16 channels, of one position or of four. */
+/* Makes codes of 16 channels of one output position, or of four neighbours, and stores them from element `at` on. */
 INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
                             int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {
@@ -274,10 +277,10 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
              logical_of(z, whole, live, s3, channel, to + 3 * step))
     const __m512i codes = live >= COLUMNS ? CODES_AS(true) : CODES_AS(false);
 #undef CODES_AS
-    write_one(to, live, _mm512_castsi512_si128(codes));
-    write_one(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
-    write_one(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
-    write_one(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
+    store_channels(to, live, _mm512_castsi512_si128(codes));
+    store_channels(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
+    store_channels(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
+    store_channels(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
 }
 
 #define DEPTHWISE_NAME depthwise
@@ -302,7 +305,7 @@ static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
 
 /* A call of the requantizer: its constants, what it has found, and where it is. */
 typedef struct requantizer {
-    coder z;
+    coder constants;
     __m512 lo, floor, six;
     __m512 least, most;
     oct_bit_writer bits;
@@ -311,19 +314,19 @@ typedef struct requantizer {
     uint8_t *codes;
 } requantizer;
 
-/* Goes over `count` elements from channel c on, 16 if whole. */
-INLINE void requantize_some(const bool masked, const bool ranged, const bool added,
-                            const bool whole, vector s, requantizer *z)
+/* Makes codes, mask and range of the next s.count accumulators (16 if whole), and moves on in all arrays. */
+INLINE void requantize_vector(const bool masked, const bool ranged, const bool added,
+                              const bool whole, vector s, requantizer *z)
 {
     const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s.count);
     s.sum = whole ? load_lanes(z->acc) : read_lanes(z->acc, s.count);
     s.addend = z->addend;
-    const __m512 v = values_of(&z->z, whole, added, &s);
-    write_one(z->codes, s.count, codes_of_one(&z->z, round_values(&z->z, v)));
+    const __m512 v = values_of(&z->constants, whole, added, &s);
+    store_channels(z->codes, s.count, codes_of_one(&z->constants, round_values(&z->constants, v)));
     if (masked) {
         const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         __mmask16 pass = _mm512_mask_cmp_ps_mask(live, r, z->lo, _CMP_GE_OQ);
-        pass = _mm512_mask_cmp_ps_mask(pass, r, z->z.hi, _CMP_LE_OQ);
+        pass = _mm512_mask_cmp_ps_mask(pass, r, z->constants.hi, _CMP_LE_OQ);
         pass = _mm512_mask_cmp_ps_mask(pass, v, z->floor, _CMP_GT_OQ);
         pass = _mm512_mask_cmp_ps_mask(pass, v, z->six, _CMP_LT_OQ);
         oct_bits_put(&z->bits, pass, (int)s.count);
@@ -338,12 +341,13 @@ INLINE void requantize_some(const bool masked, const bool ranged, const bool add
     z->codes += s.count;
 }
 
-/* Makes codes of rows of accumulators (oct_requant), sixteen channels at a time. */
+/* Makes codes of rows of accumulators (oct_requant), sixteen channels at a time. masked, ranged, added: with the bits
+ * of the gradient's mask, with the range of v, with a second addend; floor and six: the clips of the activation. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *r, const oct_requant *q)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
-    requantizer z = {.z = coder_of(q, r->y),
+    requantizer z = {.constants = coder_of(q, r->y),
                      .lo = _mm512_set1_ps(limits.lo),
                      .floor = _mm512_set1_ps(limits.floor),
                      .six = _mm512_set1_ps(limits.six),
@@ -356,9 +360,9 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
     for (int64_t i = 0; i < r->m; i++) {
         vector s = {.count = COLUMNS};
         for (; s.channel + COLUMNS <= r->n; s.channel += COLUMNS)
-            requantize_some(masked, ranged, added, true, s, &z);
+            requantize_vector(masked, ranged, added, true, s, &z);
         s.count = r->n - s.channel;
-        if (s.count > 0) requantize_some(masked, ranged, added, false, s, &z);
+        if (s.count > 0) requantize_vector(masked, ranged, added, false, s, &z);
     }
     if (masked) oct_bits_end(&z.bits);
     if (ranged) {

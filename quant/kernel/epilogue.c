@@ -109,8 +109,8 @@ CODES(codes_wide16, uint16_t)
         range[0] = least;                                                                          \
         range[1] = most;                                                                           \
     }
-WATCH(watch_float, float)
-WATCH(watch_wide, double)
+WATCH(find_clips_float, float)
+WATCH(find_clips_wide, double)
 
 #define STORE(name, value_t)                                                                       \
     OCT_CLONES                                                                                     \
@@ -132,31 +132,32 @@ typedef struct epilogue_call {
     const oct_epilogue *epilogue;
     const oct_acc_rows *rows;
     oct_requant_limits limits;
-    bool watched; /* flags or range are wanted */
+    bool wants_flags; /* flags or range are wanted */
 } epilogue_call;
 
-/* Computes a span of a float output in float; where codes come out, the requantizer of the kernel table does. */
-static void epilogue_float(const epilogue_call *j, const span *s, uint8_t *flags, int32_t range[2])
+/* Computes v of a span of rows in float, and stores it, clipped, as a float output (codes: oct_kernel.requantize). */
+static void epilogue_float(const epilogue_call *call, const span *s, uint8_t *flags,
+                           int32_t range[2])
 {
-    const oct_epilogue *f = j->epilogue;
+    const oct_epilogue *f = call->epilogue;
     const int64_t count = s->rows * s->n;
     float v[BLOCK], r[BLOCK];
-    scale_float(s->rows, s->n, (const int32_t *)j->rows->acc + s->first, f->q.bias + s->channel,
+    scale_float(s->rows, s->n, (const int32_t *)call->rows->acc + s->first, f->q.bias + s->channel,
                 f->q.multiplier + s->channel, v);
     if (f->addend.data)
         add_float(count, (const uint8_t *)f->addend.data + s->first, f->addend.q.zero_point,
                   f->addend_multiplier, v);
     round_float(count, v, r);
-    if (j->watched) watch_float(count, v, r, &j->limits, flags, range);
-    store_float(count, v, &j->limits, (float *)j->rows->y + s->first);
+    if (call->wants_flags) find_clips_float(count, v, r, &call->limits, flags, range);
+    store_float(count, v, &call->limits, (float *)call->rows->y + s->first);
 }
 
-/* Rounds the values v, or where the rounding has whole multipliers the accumulators themselves. */
-static void round_sums(const epilogue_call *j, const span *s, const double *v, double *r)
+/* Writes r: v rounded, or, where the requantizer multiplies by integers, the accumulators times those, rounded. */
+static void round_sums(const epilogue_call *call, const span *s, const double *v, double *r)
 {
-    const oct_epilogue *f = j->epilogue;
+    const oct_epilogue *f = call->epilogue;
     const oct_rounding_row *rounding = oct_rounding_of(f->requantizer);
-    const void *acc = (const char *)j->rows->acc + s->first * (f->acc == OCT_S64 ? 8 : 4);
+    const void *acc = (const char *)call->rows->acc + s->first * (f->acc == OCT_S64 ? 8 : 4);
     if (!rounding->rows || f->out == OCT_F32)
         round_wide(s->rows * s->n, v, r);
     else
@@ -164,14 +165,15 @@ static void round_sums(const epilogue_call *j, const span *s, const double *v, d
             s->rows, s->n, acc, f->bias + s->channel, f->fixed + s->channel, f->out == OCT_U16, r);
 }
 
-/* Computes a span in double: where codes have 16 bits, and for v of roundings in whole numbers. */
-static void epilogue_wide(const epilogue_call *j, const span *s, uint8_t *flags, int32_t range[2])
+/* Computes a span in double: for 16-bit codes, and v (mask, range, float output) of roundings by integers. */
+static void epilogue_wide(const epilogue_call *call, const span *s, uint8_t *flags,
+                          int32_t range[2])
 {
-    const oct_epilogue *f = j->epilogue;
+    const oct_epilogue *f = call->epilogue;
     const int64_t count = s->rows * s->n, *bias = f->bias + s->channel;
     const float *multiplier = f->q.multiplier + s->channel;
-    const int32_t *narrow = (const int32_t *)j->rows->acc + s->first;
-    const int64_t *wide = (const int64_t *)j->rows->acc + s->first;
+    const int32_t *narrow = (const int32_t *)call->rows->acc + s->first;
+    const int64_t *wide = (const int64_t *)call->rows->acc + s->first;
     double v[BLOCK], r[BLOCK];
     if (f->acc == OCT_S64)
         scale_wide16(s->rows, s->n, wide, bias, multiplier, v);
@@ -183,14 +185,14 @@ static void epilogue_wide(const epilogue_call *j, const span *s, uint8_t *flags,
     else if (f->addend.data)
         add_wide(count, (const uint8_t *)f->addend.data + s->first, f->addend.q.zero_point,
                  f->addend_multiplier, v);
-    round_sums(j, s, v, r);
-    if (j->watched) watch_wide(count, v, r, &j->limits, flags, range);
+    round_sums(call, s, v, r);
+    if (call->wants_flags) find_clips_wide(count, v, r, &call->limits, flags, range);
     if (f->out == OCT_F32)
-        store_wide(count, v, &j->limits, (float *)j->rows->y + s->first);
+        store_wide(count, v, &call->limits, (float *)call->rows->y + s->first);
     else if (f->out == OCT_U16)
-        codes_wide16(count, r, &j->limits, (uint16_t *)j->rows->y + s->first);
+        codes_wide16(count, r, &call->limits, (uint16_t *)call->rows->y + s->first);
     else
-        codes_wide(count, r, &j->limits, (uint8_t *)j->rows->y + s->first);
+        codes_wide(count, r, &call->limits, (uint8_t *)call->rows->y + s->first);
 }
 
 bool oct_epilogue_requantizes(const oct_epilogue *f)
@@ -198,7 +200,7 @@ bool oct_epilogue_requantizes(const oct_epilogue *f)
     return oct_epilogue_is_float(f) && f->out == OCT_U8;
 }
 
-/* The constants for a kernel table, with those of the second addend. */
+/* Returns the constants for a kernel table's requantizer, with those of the second addend (of a fused add). */
 oct_requant oct_epilogue_requant(const oct_epilogue *f)
 {
     oct_requant q = f->q;
@@ -216,10 +218,10 @@ static void compute_spans(const oct_epilogue *f, const oct_acc_rows *r)
     epilogue_call call = {.epilogue = f,
                           .rows = r,
                           .limits = oct_requant_limits_of(&f->q),
-                          .watched = r->mask || r->range};
-    int32_t ends[2] = {INT32_MAX, INT32_MIN};
+                          .wants_flags = r->mask || r->range};
+    int32_t ends[2] = {INT32_MAX, INT32_MIN}; /* of v, as keys in the order of floats */
     span s = {0};
-    if (f->out == OCT_F32) { /* which is never out of bounds */
+    if (f->out == OCT_F32) { /* a float output has no bounds of codes */
         call.limits.lo = -INFINITY;
         call.limits.hi = INFINITY;
     }

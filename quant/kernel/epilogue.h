@@ -47,7 +47,7 @@ static inline bool oct_epilogue_is_float(const oct_epilogue *f)
     return !oct_rounding_of(f->requantizer)->rows && !f->wide;
 }
 
-/* Computes rows of outputs. A float output leaves the range alone. */
+/* Turns rows of accumulators into outputs (codes or floats), mask and range. A float output leaves the range alone. */
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r);
 /* Whether the requantizer of a kernel table computes it, and with which constants. */
 bool oct_epilogue_requantizes(const oct_epilogue *f);

@@ -29,7 +29,7 @@ static int32_t shift_right(int32_t x, int bits)
     return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0));
 }
 
-/* exp(x) of x from -1/4 to 0 in Q0: Taylor's polynomial around -1/8 of degree 4. */
+/* exp(x) of x from -1/4 to 0, both in units of 2^-31: Taylor's polynomial around -1/8 of degree 4. */
 static int32_t exp_of_quarter(int32_t a)
 {
     const int32_t middle = 1895147668, third = 715827883; /* exp(-1/8), 1/3 */
@@ -39,7 +39,8 @@ static int32_t exp_of_quarter(int32_t a)
     return middle + multiply_high(middle, x + rest);
 }
 
-/* exp(x) in Q0 of x <= 0 in Q`bits`: of what is left of its last quarter, times exp of each power of two in the rest. */
+/* exp(x), in units of 2^-31, of x <= 0 with `bits` whole bits, in units of 2^(bits - 31): x = part - whole, with part
+ * in [-1/4, 0) and whole a sum of powers of two; exp(part) is multiplied by exp(-2^(k - 2)) for each power k. */
 static int32_t exp_of_negative(int32_t a, int bits)
 {
     static const int32_t powers[] = {/* exp(-1/4), exp(-1/2), exp(-1) to exp(-16) */
@@ -53,7 +54,7 @@ static int32_t exp_of_negative(int32_t a, int bits)
     return a == 0 ? LAST : y;
 }
 
-/* 2 / (1 + a) in Q2 of a from 0 to 1 in Q0: Newton's iteration for the reciprocal. */
+/* 2 / (1 + a), in units of 2^-29, of a from 0 to 1 in units of 2^-31: Newton's iteration for the reciprocal. */
 static int32_t two_over_one_plus(int32_t a)
 {
     const int32_t half = (int32_t)(((int64_t)a + LAST + 1) / 2);
@@ -73,7 +74,7 @@ static int32_t logistic(int32_t x)
 
 static int32_t hyperbolic_tangent(int32_t x)
 {
-    /* (1 - e) / (1 + e) = 2 / (1 + e) - 1 of e = exp(-2|x|), in Q5 the same number as x in Q4 */
+    /* (1 - e) / (1 + e) = 2 / (1 + e) - 1 of e = exp(-2|x|): x in units of 2^-27 is 2x in units of 2^-26 */
     const int32_t size =
         shift_left(two_over_one_plus(exp_of_negative(x > 0 ? -x : x, 5)) - (1 << 29), 2);
     if (x == 0) return 0;
@@ -102,13 +103,13 @@ bool oct_fixed_function_takes(oct_qparams x)
 void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t table[OCT_FIXED_CODES])
 {
     const struct description *d = &descriptions[f];
-    const oct_rounding_row *by = &oct_rounding_double;
-    const oct_fixed scale = by->constants_of(ldexp((double)x.scale, 31 - INPUT_BITS));
+    const oct_rounding_row *rounding = &oct_rounding_double;
+    const oct_fixed scale = rounding->constants_of(ldexp((double)x.scale, 31 - INPUT_BITS));
     int64_t value[OCT_FIXED_CODES];
     for (int32_t i = 0; i < OCT_FIXED_CODES; i++)
         value[i] = i - x.zero_point;
-    by->each(OCT_FIXED_CODES, value, scale, false);
-    /* From here on values leave the whole bits of the input. */
+    rounding->each(OCT_FIXED_CODES, value, scale, false);
+    /* Values from here on have more whole bits than the input format: the output is then its least or largest code. */
     const double end = floor(ldexp((1 << INPUT_BITS) - 1, 31 - INPUT_BITS - scale.shift));
     for (int32_t i = 0; i < OCT_FIXED_CODES; i++) {
         const int32_t code = i - x.zero_point;

@@ -18,5 +18,5 @@ enum { OCT_FIXED_CODES = 256 };
 oct_qparams oct_fixed_function_output(oct_fixed_function f);
 /* Whether the kernels take codes of such an input: of 8 bits, and a scale of 2^-28 or more. */
 bool oct_fixed_function_takes(oct_qparams x);
-/* Writes the output's code of each code of the input. */
+/* Writes table[code of x] = the code of f(x), for every code of x, computed with integers alone. */
 void oct_fixed_function_table(oct_fixed_function f, oct_qparams x, uint16_t table[OCT_FIXED_CODES]);

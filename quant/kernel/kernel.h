@@ -116,9 +116,9 @@ typedef struct oct_kernel {
 const oct_kernel *oct_kernel_select(oct_isa_set have);
 const oct_kernel *oct_kernel_here(void); /* of this machine and OCT_ISA */
 
-/* Packs w (n, taps, k), one group of columns: runs of k codes, each filled up to whole words; panels of
- * col_tile columns. The sizes are in bytes. */
+/* Return the bytes of weights packed by oct_pack_taps, and of one panel of them. */
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k);
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
+/* Packs w (n, taps, k), one group of columns: runs of k codes, filled up to words, in panels of col_tile columns. */
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);

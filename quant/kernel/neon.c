@@ -75,6 +75,7 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
     vst2q_u16(to + 16, ((uint16x8x2_t){{vmovl_u8(vget_high_u8(a)), vmovl_u8(vget_high_u8(b))}}));
 }
 
+/* Adds to the sum of each of four channels the two products of its pair of 16-bit codes and weights. */
 INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
 {
     const int16x8_t x = vld1q_s16((const int16_t *)(const void *)codes);
@@ -118,7 +119,7 @@ INLINE float32x4_t smaller(float32x4_t a, float32x4_t b)
     return vbslq_f32(vcltq_f32(a, b), a, b);
 }
 
-/* Returns v of four elements from element i, channel c on. */
+/* Returns v = (acc + bias) * multiplier, plus the addend, of four elements: from element i, in channel c, on. */
 INLINE float32x4_t values_of(const oct_requant *q, const bool added, int64_t i, int64_t c,
                              const int32_t *acc)
 {
@@ -131,7 +132,7 @@ INLINE float32x4_t values_of(const oct_requant *q, const bool added, int64_t i, 
     return vaddq_f32(v, vmulq_f32(whole, vdupq_n_f32(q->addend_multiplier)));
 }
 
-/* Makes four codes and returns which of them pass, a bit each. */
+/* Makes four codes and returns a bit for each: whether the gradient passes it, that is whether v was not clipped. */
 INLINE uint32_t codes_of(float32x4_t v, const limits_vectors *l, uint8_t *codes)
 {
     const uint32x4_t bit = {1, 2, 4, 8};
@@ -147,7 +148,8 @@ INLINE uint32_t codes_of(float32x4_t v, const limits_vectors *l, uint8_t *codes)
     return vaddvq_u32(vandq_u32(vandq_u32(inside, active), bit));
 }
 
-/* Makes codes of rows of accumulators (oct_requant), four channels at a time. */
+/* Makes codes of rows of accumulators (oct_requant), four channels at a time. masked, ranged, added: with the bits of
+ * the gradient's mask, with the range of v, with a second addend; floor and six: the clips of the activation. */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *rows, const oct_requant *q)
 {

@@ -106,7 +106,7 @@ static void fill_codes(void *to, const void *code, oct_dtype dtype, int64_t n)
         ((uint16_t *)to)[i] = *(const uint16_t *)code;
 }
 
-/* Goes over runs of elements in one pixel: codes of as many channels, or one code that all of them have. */
+/* Goes pixel by pixel: copies the codes of its channels or, if step is 0, repeats the one code of all channels. */
 oct_qcodes oct_qcodes_broadcast(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
                                 int64_t n, void *room)
 {

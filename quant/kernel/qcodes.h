@@ -37,9 +37,9 @@ oct_qcodes oct_qcodes_of(const oct_tensor *x);
 oct_qcodes oct_qcodes_from(oct_qcodes x, int64_t first);
 void *oct_qcodes_place(void *codes, oct_qparams q, int64_t first);
 
-/* Computes logical[i] = code - zero_point of n elements from `first` on; and back, for values within the
- * codes. */
+/* Computes logical[i] = code - zero_point of n elements from `first` on. */
 void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
+/* Computes code = logical[i] + zero_point and stores it as element first + i. */
 void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);
 /* Returns the n codes of input `input` for the elements of a result from `first` on: in place, or, of an input that is
  * broadcast, copied to `room`, which holds n codes. */

@@ -46,6 +46,7 @@ typedef struct block {
     int64_t sample, samples, line, lines;
 } block;
 
+/* Divides a thread's scratch into the arrays of a pass, at the offsets of the plan. */
 static worker make_worker(const oct_qconv_plan *plan, const oct_qconv_pass *pass, void *scratch)
 {
     uint8_t *at = scratch;
@@ -59,7 +60,7 @@ static worker make_worker(const oct_qconv_plan *plan, const oct_qconv_pass *pass
                     .columns = at + plan->columns_at};
 }
 
-/* Returns the requantizer's constants for what begins at channel `channel` and in y at `to`. */
+/* Returns the requantizer's constants moved to `channel`, and its addend to the element of y that `to` points to. */
 static oct_requant requant_at(const worker *w, int64_t channel, const uint8_t *to)
 {
     oct_requant q = *w->requant;
@@ -74,16 +75,16 @@ typedef struct columns {
     int64_t group, first, count;
 } columns;
 
-/* Multiplies rows with some columns. out: of the block, accumulators or codes. */
-static void multiply_columns(const worker *w, const oct_product *of, columns c, void *out)
+/* Multiplies rows of codes with some output channels of a group. out: the block's accumulators, or its codes. */
+static void multiply_columns(const worker *w, const oct_product *rows, columns c, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_shape *s = &plan->shape;
     const oct_kernel *kernel = plan->kernel;
     const int64_t channel = c.group * (s->out_c / s->groups) + c.first;
-    oct_product p = *of;
+    oct_product p = *rows;
     p.panel_bytes = oct_panel_bytes(kernel, plan->taps, plan->run);
-    p.x = (const char *)of->x + c.group * (s->in_c / s->groups);
+    p.x = (const char *)rows->x + c.group * (s->in_c / s->groups);
     p.packed = (const char *)w->pass->packed + c.group * plan->group_bytes +
                c.first / kernel->col_tile * p.panel_bytes;
     p.n = c.count;
@@ -98,17 +99,18 @@ static void multiply_columns(const worker *w, const oct_product *of, columns c, 
     }
 }
 
-/* Multiplies the rows of a block, class by class, group by group. */
+/* Multiplies a block with all output channels. p[i]: the rows of one class, positions where the padding cuts the same
+ * taps off. Many weights go HEAVY_COLUMNS channels at a time through all classes, so that they stay in cache. */
 static void multiply_rows(const worker *w, const oct_product *p, int64_t count, void *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
-    const int64_t all = s->out_c / s->groups;
-    const int64_t most = w->plan->group_bytes > heavy_bytes ? HEAVY_COLUMNS : all;
+    const int64_t channels = s->out_c / s->groups;
+    const int64_t at_once = w->plan->group_bytes > heavy_bytes ? HEAVY_COLUMNS : channels;
     for (int64_t g = 0; g < s->groups; g++)
-        for (int64_t first = 0; first < all; first += most)
+        for (int64_t first = 0; first < channels; first += at_once)
             for (int64_t i = 0; i < count; i++)
-                multiply_columns(w, &p[i], (columns){g, first, oct_min_i64(most, all - first)},
-                                 out);
+                multiply_columns(w, &p[i],
+                                 (columns){g, first, oct_min_i64(at_once, channels - first)}, out);
 }
 
 /* Puts the class of most positions first: it has most to do while weights come from memory. */
@@ -122,7 +124,7 @@ static void move_largest_first(oct_product *p, int64_t count)
     }
 }
 
-/* Multiplies a block whose rows are windows of the input where it lies. */
+/* Multiplies a block whose rows are windows in x itself, class by class of the taps that the padding leaves. */
 static void multiply_window_block(const worker *w, const block *b, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
@@ -155,7 +157,7 @@ static void extract_bytes(int64_t n, const uint16_t *restrict codes, int shift,
         out[i] = (uint8_t)(codes[i] >> shift);
 }
 
-/* Copies line y of a sample, which may lie outside the plane, with its border. */
+/* Copies line y of a sample, or fill if it is outside, with its padding; of 16-bit codes the byte at bytes.shift. */
 static void copy_line(const worker *w, code_bytes bytes, int64_t sample, int64_t y, uint8_t *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
@@ -174,7 +176,7 @@ static void copy_line(const worker *w, code_bytes bytes, int64_t sample, int64_t
     memset(out + inner, bytes.fill, (size_t)(w->plan->pitch - border - inner));
 }
 
-/* Copies the input lines that a block looks at. */
+/* Copies the input lines that a block's windows cover to the stripe, one sample after another. */
 static void fill_stripe(const worker *w, const block *b, code_bytes bytes)
 {
     const oct_conv_shape *s = &w->plan->shape;
@@ -234,7 +236,7 @@ static void convolve_depthwise_block(const worker *w, const block *b, code_bytes
     }
 }
 
-/* Sums one byte of each code. out: accumulators of the block, or its codes. */
+/* Convolves a block with one byte of each input code (shift 8: the high one). out: its accumulators or codes. */
 static void multiply_byte_block(const worker *w, const block *b, int shift, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
@@ -291,7 +293,7 @@ static void multiply_word_block(const worker *w, const block *b, int64_t *acc)
 SCALE_CODES(scale_codes, uint8_t, int32_t)
 SCALE_CODES(scale_codes16, uint16_t, int64_t)
 
-/* Computes the accumulators of a block of an affine plan. */
+/* Computes a block's accumulators of a batch norm on its own: (code - zero_point) * weight of the channel. */
 static void scale_affine_block(const worker *w, const block *b, void *acc)
 {
     const oct_conv_shape *s = &w->plan->shape;
@@ -345,23 +347,24 @@ typedef struct epilogue_args {
     const oct_epilogue *f;
 } epilogue_args;
 
+/* Makes outputs of a block; bits that begin inside a byte of the mask are made in scratch and appended. */
 static void epilogue_block(void *args, int64_t position, int64_t positions, void *acc)
 {
-    const epilogue_args *to = args;
-    const oct_qconv_pass *pass = to->w->pass;
-    const int64_t n = to->w->plan->shape.out_c, first = position * n;
-    const oct_epilogue part = oct_epilogue_at(to->f, first);
-    const bool whole = first % 8 == 0;
-    uint8_t *bits = !pass->mask ? NULL : whole ? pass->mask + first / 8 : to->w->mask;
+    const epilogue_args *call = args;
+    const oct_qconv_pass *pass = call->w->pass;
+    const int64_t n = call->w->plan->shape.out_c, first = position * n;
+    const oct_epilogue part = oct_epilogue_at(call->f, first);
+    const bool byte_aligned = first % 8 == 0;
+    uint8_t *bits = !pass->mask ? NULL : byte_aligned ? pass->mask + first / 8 : call->w->mask;
     oct_epilogue_rows(
-        to->w->plan->kernel, &part,
+        call->w->plan->kernel, &part,
         &(oct_acc_rows){.m = positions,
                         .n = n,
                         .acc = acc,
                         .y = (char *)pass->y + first * (int64_t)oct_dtype_bytes(part.out),
                         .mask = bits,
                         .range = pass->range});
-    if (bits && !whole) oct_bits_append(pass->mask, first, bits, positions * n);
+    if (bits && !byte_aligned) oct_bits_append(pass->mask, first, bits, positions * n);
 }
 
 void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, const oct_epilogue *f,

@@ -50,11 +50,11 @@ static inline int64_t oct_qconv_stripe_lines(const oct_qconv_plan *p, int64_t li
 /* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
                          oct_qparams in);
+enum { OCT_QCONV_AFFINE_BITS = 15 };
 /* Makes the plan of a factor and a bias per channel, a batch norm on its own: s is the plane as a depthwise 1x1
  * convolution. Its weight codes are -1, 0 or 1 and stand for multiples of 2^15, which leaves room for the
  * bias and which no code of 8 bits holds: accumulators are (code - zero_point) * weight[c] * 2^15. Nothing
  * overflows while biases are within +-2^30, of 16-bit codes +-2^46. */
-enum { OCT_QCONV_AFFINE_BITS = 15 };
 void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
                            oct_qparams in);
 /* Writes the tables to memory of table_bytes, which stays where it is as long as the plan is used. */

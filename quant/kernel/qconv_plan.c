@@ -83,7 +83,7 @@ int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int
            OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
 }
 
-/* In the order that depthwise_simd.h describes. */
+/* Packs as [channels/16][columns][kernel_h/taps][16 channels][taps]; zeros where there is no channel or no row. */
 void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *packed)
 {
     const int width = OCT_DEPTHWISE_WORD / taps;
@@ -108,7 +108,7 @@ static int64_t positions_wanted(const oct_qconv_plan *p)
     return oct_min_i64(oct_max_i64(sums / p->shape.out_c, MIN_POSITIONS), MAX_POSITIONS);
 }
 
-/* Blocks have `wanted` positions or somewhat less, but at least a line, all about the same. */
+/* Chooses a block's size, about positions_wanted outputs: as many lines in each, or `period` whole small samples. */
 static void plan_blocks(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -133,7 +133,7 @@ static int dilated_width(const oct_conv_shape *s)
     return (int)oct_conv_extent(s->kernel_w, s->dilation_w);
 }
 
-/* Decides how long the runs of codes of a window are, and with them the bytes of packed weights. */
+/* Chooses taps and run, the number and length of adjacent codes in a window, and so the bytes of packed weights. */
 static void plan_weights(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
@@ -189,14 +189,15 @@ static void plan_scratch(oct_qconv_plan *p)
     p->scratch_bytes = p->columns_at + oct_round_up(columns, OCT_CACHE_LINE);
 }
 
+/* Computes the sizes of everything; a line of the stripe reaches over all windows of an output line. */
 static void plan_sizes(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     plan_weights(p);
     plan_blocks(p);
-    const int64_t seen = (s->out_w - 1) * s->stride_w + dilated_width(s);
+    const int64_t reach = (s->out_w - 1) * s->stride_w + dilated_width(s);
     p->border = s->pad_left * s->in_c;
-    p->pitch = oct_max_i64(s->pad_left + s->in_w, seen) * s->in_c;
+    p->pitch = oct_max_i64(s->pad_left + s->in_w, reach) * s->in_c;
     p->stripe_lines = oct_qconv_stripe_lines(p, p->lines);
     plan_tables(p);
     plan_scratch(p);
@@ -228,7 +229,7 @@ void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oc
     plan_sizes(p);
 }
 
-/* Writes the rows of a block, which are places in the stripe, and the runs of codes of a window. */
+/* Writes the rows of a block, as offsets of windows in the stripe, and the runs of codes of a window. */
 static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 {
     const oct_conv_shape *s = &p->shape;

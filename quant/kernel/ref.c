@@ -44,6 +44,7 @@ static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
                 *packed++ = oct_depthwise_weight(w, c, ky, x);
 }
 
+/* Computes a line of output by the formula of oct_depthwise. */
 static void depthwise(const oct_depthwise *d)
 {
     for (int64_t x = 0; x < d->out_w; x++) {
@@ -61,6 +62,7 @@ static void depthwise(const oct_depthwise *d)
     }
 }
 
+/* Turns rows of accumulators into codes, mask and range by the formula of oct_requant. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);

@@ -21,7 +21,7 @@ static void number_namesakes(oct_layer_source *s)
 /* The type of a quantized module begins with this: "qat_add". */
 static const char quantized_prefix[] = "qat_";
 
-/* Fills in a layer. A functional op has no module, so its name ends with the op, as in a program: "layer1.0.add". */
+/* Names a traced node and describes its type and output. A functional op is named by its caller: "layer1.0.add". */
 static void describe_node(oct_layer_info *layer, const oct_trace *trace, const oct_trace_node *node)
 {
     const oct_trace_value *value = &trace->values[node->output];
@@ -48,7 +48,7 @@ typedef struct first_run {
     oct_status status;
 } first_run;
 
-/* Notes where the data of a value is. */
+/* Keeps the address of a value's data, by which views of it are found. */
 static void note_data(void *user, int64_t value, const oct_tensor *tensor)
 {
     first_run *f = user;
@@ -66,7 +66,7 @@ static bool is_view(const first_run *f, const oct_trace_node *node)
            f->data[in] == f->data[out];
 }
 
-/* Makes a layer of each node that is live and makes the value that it hands on. */
+/* Makes a layer of each live node that computes its output itself; layer_of finds it by value. */
 static oct_status list_layers(oct_layer_source *s, const oct_trace *trace, const first_run *f,
                               const bool *live)
 {
@@ -119,8 +119,9 @@ static void show_value(void *user, int64_t value, const oct_tensor *tensor)
     if ((size_t)value >= w->source->num_values) w->differs = true;
     const int64_t layer = w->differs ? -1 : w->source->layer_of[value];
     if (layer >= 0) {
-        const oct_value *made = &w->source->layers[layer].value;
-        w->differs = made->dtype != tensor->dtype || oct_value_numel(made) != oct_numel(tensor);
+        const oct_value *expected = &w->source->layers[layer].value;
+        w->differs =
+            expected->dtype != tensor->dtype || oct_value_numel(expected) != oct_numel(tensor);
     }
     if (layer >= 0 && !w->differs) w->show(w->user, layer, tensor);
 }
@@ -232,8 +233,8 @@ static int64_t find_layer(const oct_layer_source *other, const oct_layer_source 
     return -1;
 }
 
-/* Layers of one name but of different sizes are no pair. What the first network gives for a pair is held until the second
- * one comes to it. */
+/* Layers of one name but of different sizes are no pair. What the first network computes for a pair is
+ * held until the second one comes to it. */
 oct_status oct_layer_pairs_create(oct_layer_pairs *p, const oct_layer_source *a,
                                   const oct_layer_source *b)
 {

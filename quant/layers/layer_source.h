@@ -17,7 +17,7 @@ typedef struct oct_error_sums {
     double product;
 } oct_error_sums;
 
-/* Adds n numbers, in order. Returns the largest difference among them; NaN where one is none. */
+/* Adds n pairs of a reference and a value, in order. Returns their largest difference; NaN where one is NaN. */
 double oct_error_add(oct_error_sums *sums, const float *reference, const float *values, int64_t n);
 /* The ratio of signal to noise in dB; infinite where nothing differs. */
 double oct_error_sqnr(const oct_error_sums *sums);
@@ -47,9 +47,10 @@ typedef struct oct_layer_source {
     void *output;
 } oct_layer_source;
 
-/* Both borrow what they are given. example: shapes; its data is not used. */
+/* Lists the layers of a model, which it runs once. Borrows both. example: shapes; its data is not used. */
 oct_status oct_layer_source_of_model(oct_layer_source *source, oct_module *root,
                                      const oct_example *example) OCT_NODISCARD;
+/* Lists the steps of a program, which is borrowed, as layers. */
 oct_status oct_layer_source_of_program(oct_layer_source *source,
                                        const oct_program *program) OCT_NODISCARD;
 void oct_layer_source_free(oct_layer_source *source);
@@ -74,7 +75,7 @@ typedef struct oct_layer_pairs {
     uint8_t *memory;
 } oct_layer_pairs;
 
-/* Borrows both sources. */
+/* Pairs the layers of a and b that have one name and size. Borrows both sources. */
 oct_status oct_layer_pairs_create(oct_layer_pairs *pairs, const oct_layer_source *a,
                                   const oct_layer_source *b) OCT_NODISCARD;
 void oct_layer_pairs_free(oct_layer_pairs *pairs);
@@ -113,7 +114,7 @@ typedef struct oct_comparing {
     float *values_a, *values_b;   /* of the layer at hand */
 } oct_comparing;
 
-/* Borrows both sources. */
+/* Begins a comparison of a's layers with b's; oct_comparing_add compares samples. Borrows both sources. */
 oct_status oct_comparing_begin(oct_comparing *comparing, const oct_layer_source *a,
                                const oct_layer_source *b) OCT_NODISCARD;
 /* Compares one sample; each network has its own input. */

@@ -24,7 +24,7 @@ static int64_t bin_number(double x, int exponent)
     return (int64_t)floor(ldexp(x, -exponent));
 }
 
-/* Returns the exponent of a bin's width for a range. It never falls when the range grows. */
+/* Returns e of the narrowest bins, 2^e wide, that reach over a range. It never falls when the range grows. */
 static int bin_exponent(float min, float max)
 {
     int magnitude;
@@ -35,8 +35,8 @@ static int bin_exponent(float min, float max)
     return exponent;
 }
 
-/* Makes the spread reach over a range; its counts stay true. */
-static void widen_to(oct_spread *s, float min, float max)
+/* Widens a histogram to include [min, max]: where bins become wider, neighbours are merged, so counts stay exact. */
+static void widen_spread(oct_spread *s, float min, float max)
 {
     int64_t count[OCT_SPREAD_BINS] = {0};
     const bool empty = s->min > s->max;
@@ -63,7 +63,7 @@ void oct_spread_add(oct_spread *s, const float *x, int64_t n)
         min = x[i] < min ? x[i] : min;
         max = x[i] > max ? x[i] : max;
     }
-    if (min <= max) widen_to(s, min + 0.0f, max + 0.0f); /* 0 has one sign */
+    if (min <= max) widen_spread(s, min + 0.0f, max + 0.0f); /* 0 has one sign */
     const double factor = ldexp(1.0, -s->exponent), first = (double)s->first;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(x[i]))
@@ -88,6 +88,7 @@ typedef struct survey {
     float *input, *float_values, *values;
 } survey;
 
+/* Lists the layers of model (quantizers off), program and reference, and pairs the models' with the program's. */
 static oct_status open_sources(survey *s)
 {
     const oct_program *program = s->spec->program;
@@ -103,6 +104,7 @@ static oct_status open_sources(survey *s)
     return oct_layer_pairs_create(&s->referred, &s->reference, &s->program);
 }
 
+/* Allocates figures of each step, two sums of errors a step for each leaf, and room for the largest output. */
 static oct_status alloc_figures(survey *s)
 {
     const size_t steps = (size_t)s->program.count;
@@ -130,6 +132,7 @@ static void raise_to(double *largest, double value)
     if (value > *largest || isnan(value)) *largest = value;
 }
 
+/* Counts the values that are beyond the codes of q by more than half a step. */
 static int64_t count_clipped(const float *x, int64_t n, oct_qparams q)
 {
     const double low = ((double)(q.qmin - q.zero_point) - 0.5) * (double)q.scale;
@@ -168,7 +171,7 @@ static void compare_with_reference(void *user, int64_t step, const oct_tensor *o
         oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
 }
 
-/* Measures this rank's samples. */
+/* Runs this rank's samples, and adds the errors of each layer to the sums of its leaf (8 samples). */
 static oct_status measure_samples(survey *s)
 {
     const oct_layer_survey *spec = s->spec;
@@ -187,7 +190,7 @@ static oct_status measure_samples(survey *s)
     return OCT_OK;
 }
 
-/* Largest errors are not below 0, so their order is that of their bits; NaN is above all. */
+/* Returns a whole number in the order of errors: they are not below 0, so their bits have it; NaN is above all. */
 static int64_t error_key(double largest)
 {
     int64_t key;
@@ -198,7 +201,7 @@ static int64_t error_key(double largest)
 
 enum { KEYS = 4 };
 
-/* Writes the ends of ranges and the largest errors of a step as whole numbers whose maximum is that of all ranks. */
+/* Writes range (lower end negated) and largest errors of a step as integers, whose maximum is that of all ranks. */
 static void write_keys(const oct_layer_figures *f, int64_t keys[KEYS])
 {
     keys[0] = -(int64_t)oct_float_key(f->spread.min);
@@ -207,10 +210,11 @@ static void write_keys(const oct_layer_figures *f, int64_t keys[KEYS])
     keys[3] = error_key(f->reference.max_error);
 }
 
+/* Takes range and largest errors of all ranks from the maxima of their keys; bins become those of that range. */
 static void read_keys(const int64_t keys[KEYS], oct_layer_figures *f)
 {
     const float min = oct_float_of_key((int32_t)-keys[0]), max = oct_float_of_key((int32_t)keys[1]);
-    if (min <= max) widen_to(&f->spread, min, max);
+    if (min <= max) widen_spread(&f->spread, min, max);
     memcpy(&f->same_weights.max_error, &keys[2], sizeof(double));
     memcpy(&f->reference.max_error, &keys[3], sizeof(double));
 }
@@ -230,8 +234,8 @@ static void copy_counts(oct_layer_figures *f, double counts[COUNTS], bool back)
     }
 }
 
-/* Gives every rank the figures of all samples. Counts below 2^53 are exact as doubles: ranks are the leaves of a sum that
- * there is anyway. */
+/* Gives every rank the figures of all samples. Counts below 2^53 are exact as doubles, so a tree sum of
+ * doubles adds them, with one term a rank. */
 static oct_status reduce_figures(survey *s, const oct_collective *group)
 {
     const int64_t steps = s->program.count, numbers = steps * 2 * SUMS;

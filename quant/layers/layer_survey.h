@@ -22,6 +22,7 @@ typedef struct oct_spread {
 } oct_spread;
 
 void oct_spread_begin(oct_spread *spread);
+/* Counts n values; the range grows with them. */
 void oct_spread_add(oct_spread *spread, const float *x, int64_t n);
 /* These are the values at which the first bin begins and the last one ends. */
 static inline double oct_spread_from(const oct_spread *spread)
@@ -60,8 +61,8 @@ typedef struct oct_layer_survey {
     void *user;
 } oct_layer_survey;
 
-/* Collective, of programs with one input: ranks share the samples, and each has the same bits for any number of
- * ranks. figures: a new array, one for each step, to be freed by the caller. */
+/* Measures every step of a program with one input against both models. Collective: ranks share the samples, and each
+ * has the same bits for any number of ranks. figures: a new array, one for each step, to be freed by the caller. */
 oct_status oct_layer_survey_run(const oct_layer_survey *survey, const oct_collective *group,
                                 oct_layer_figures **figures) OCT_NODISCARD;
 
@@ -72,6 +73,6 @@ typedef struct oct_weight_figures {
     int64_t values, clipped;
     oct_error_sums sums;
 } oct_weight_figures;
-/* Of a layer with quantized weights. */
+/* Measures a layer's weights, and the error of rounding them to codes with the scale of each channel. */
 oct_status oct_weight_figures_of(const oct_qat_conv *layer,
                                  oct_weight_figures *figures) OCT_NODISCARD;

@@ -136,7 +136,7 @@ static const oct_module *owner_of(const subject *one)
     return one->fq ? one->fq->base.parent : &one->conv->q.base;
 }
 
-/* Measures one quantizer: it alone is on. */
+/* Measures one quantizer, of an activation or of a layer's weights, while all others are off. */
 static oct_status measure_one(survey *s, const subject *one, measure *result)
 {
     char path[256];
@@ -160,16 +160,17 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
 {
     const oct_sensitivity_data *d = s->data;
     const size_t first = (size_t)group->rank, step = (size_t)group->size;
-    const int64_t mine = s->count > first ? (int64_t)((s->count - first + step - 1) / step) : 0;
+    const int64_t num_mine = s->count > first ? (int64_t)((s->count - first + step - 1) / step) : 0;
     int64_t done = 1; /* the exact run, which every rank makes */
     OCT_TRY(run_all(s, s->exact));
     for (size_t i = first; i < s->count; i += step) {
-        if (d->progress) d->progress(d->user, done++, mine + 1);
+        if (d->progress) d->progress(d->user, done++, num_mine + 1);
         OCT_TRY(measure_one(s, &s->subjects[i], &measures[i]));
     }
     return OCT_OK;
 }
 
+/* Orders rows by SQNR, the lowest and most sensitive first, then by name. */
 static int by_sensitivity(const void *a, const void *b)
 {
     const oct_sensitivity_row *x = a, *y = b;
@@ -196,7 +197,7 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
     return OCT_OK;
 }
 
-/* Finds what is to be measured, and allocates what a forward needs. All quantizers are off then. */
+/* Lists the quantizers to measure, those with a range and of weights, all off; allocates inputs and outputs. */
 static oct_status begin_survey(survey *s)
 {
     const oct_sensitivity_data *d = s->data;

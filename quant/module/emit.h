@@ -21,7 +21,7 @@ oct_status oct_emit_step(oct_emitter *e, oct_step_kind kind, oct_step **step) OC
 /* Makes the step's output, shaped as the traced output; q of codes. */
 oct_status oct_emit_output(oct_emitter *e, oct_step *step, oct_dtype dtype,
                            oct_qparams q) OCT_NODISCARD;
-/* Makes the output input 0 itself, by a step only where it has another shape. */
+/* Emits input 0 as the output: the same value, or, where it has another shape, by a reshape step. */
 oct_status oct_emit_reshape(oct_emitter *e) OCT_NODISCARD;
 /* Adds a value to the program for one of the trace. */
 oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype, oct_qparams q,

@@ -67,6 +67,7 @@ static int32_t default_zero_point(const oct_fake_quant *fq)
     return centred ? 1 << (fq->qconfig.bits - 1) : 0;
 }
 
+/* Adds the state that checkpoints hold (range, scale, zero point, histogram) with its first values. */
 static oct_status add_state(oct_fake_quant *fq)
 {
     oct_shape one = OCT_SHAPE(1);

@@ -57,21 +57,22 @@ typedef struct oct_fake_quant {
 
 extern const oct_module_type oct_fake_quant_type;
 
-/* is_signed: values below 0 occur. Targets without unsigned codes put every zero_point in the middle;
- * targets that shift round scales up to powers of two. The kind "affine" is what the target says it is. */
+/* Makes one for activations. is_signed: values below 0 occur. Targets without unsigned codes put every zero_point in
+ * the middle; targets that shift round scales up to powers of two. The kind "affine" is what the target says it is. */
 oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
                                  const oct_target *target, bool is_signed) OCT_NODISCARD;
 /* Sets a scale for good. */
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
+/* Returns scale, zero point and codes as they are now; a scale is a power of two where the target shifts. */
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq);
-/* How the kind and the target quantize a range (oct_seen.qparams); nothing is judged yet, but after a scale that is
- * none no zero_point is asked for. */
+/* Returns how the kind and the target quantize a range (oct_seen.qparams). It is not checked; where the scale is not a
+ * positive number, the kind is not asked for a zero_point. */
 oct_qparams oct_fake_quant_of_range(const void *fake_quant, float min, float max);
 static inline bool oct_is_scale(float scale)
 {
     return isfinite(scale) && scale > 0.0f;
 }
-/* Forgets what the step's forwards have shown. */
+/* Clears the range and the histogram of what this step's forwards have observed. */
 void oct_fake_quant_reset_batch(oct_fake_quant *fq);
 /* The float path of every module that quantizes its output: observes y, or rounds it to its codes and
  * back, as the state says. fq NULL and y NULL are fine. Returns y or what takes its place. */
@@ -113,7 +114,7 @@ typedef struct oct_slope_sum {
     oct_qparams q;
     double lane[8];
 } oct_slope_sum;
-/* `first` is counted from the beginning of the sum. */
+/* Adds grad * slope of n values v, in units of the scale; `first` is counted from the beginning of the sum. */
 void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float *v,
                        const float *grad);
 /* Returns the sum, times the kind's factor for `each` values in a sample. */
@@ -145,7 +146,7 @@ typedef struct oct_weight_fake_quant {
 
 extern const oct_module_type oct_weight_fake_quant_type;
 
-/* A learned scale begins with what the kind gives for the weights of now. */
+/* Makes a fake-quant of a layer's weights. A learned scale begins with what the kind gives for them now. */
 oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
                                         oct_param *weight, bool per_tensor,
                                         bool shift) OCT_NODISCARD;
@@ -160,8 +161,10 @@ typedef struct oct_quantizers {
     size_t num_weights;
 } oct_quantizers;
 
+/* Lists the fake-quants of activations and of weights below root. */
 oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root) OCT_NODISCARD;
 void oct_quantizers_free(oct_quantizers *quantizers);
+/* Sets the state of all and clears what they have observed in this step; learned scales are trained in QAT alone. */
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state);
 /* Passes the total gradients of weights with a fake-quant of their own through it: between oct_params_reduce and
  * the optimizer. */

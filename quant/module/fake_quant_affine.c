@@ -2,7 +2,7 @@
  * passes where nothing was clipped. */
 #include "quant/module/fake_quant_kind.h"
 
-/* zero_point 0 means that no value is below it. */
+/* Returns the scale of a range: of codes from 0 on where zero_point is 0 (no value is below 0), else symmetric. */
 static float scale(float min, float max, oct_qparams q)
 {
     oct_qparams found = q.zero_point == 0

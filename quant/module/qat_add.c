@@ -32,8 +32,8 @@ static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tenso
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
 
-/* Where the target wants one scale, only a step of training with current scales may see two: its first operand
- * was quantized before the second one has moved the scale that they share. */
+/* Checks that inputs and output have one scale, where the target wants that; but not in training, where with current
+ * scales the first operand is quantized before the second one has moved the scale that they share. */
 static oct_status check_scales(const oct_module *self, const oct_program *program,
                                const oct_step *step)
 {
@@ -66,6 +66,7 @@ static oct_status set_constants(oct_module *self, const oct_program *program, oc
     return OCT_OK;
 }
 
+/* Computes the sum or difference, with relu or clip, of n elements from `first` on, before it is rounded. */
 static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
                              float *v)
 {

@@ -95,6 +95,7 @@ static oct_shape output_shape(const oct_module *self, const oct_tensor *x)
                                              : OCT_SHAPE(samples, s.out_h, s.out_w, s.out_c);
 }
 
+/* Fills in the step: the windows, and how the target rounds averages (factor: as a convolution's outputs). */
 static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_value *in = oct_step_input(program, step, 0);

@@ -84,10 +84,10 @@ static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *
 {
     oct_fake_quant *fq = oct_quantized_fq(m);
     const oct_qparams q = oct_fake_quant_qparams(fq);
-    const bool own = fq->base.parent == &m->base;
+    const bool owns_fq = fq->base.parent == &m->base;
     if (!m->base.training) return;
     for (int i = 0; i < n; i++) {
-        if (!own && oct_qparams_equal(x[i]->q, q)) continue;
+        if (!owns_fq && oct_qparams_equal(x[i]->q, q)) continue;
         const int64_t numel = oct_numel(x[i]);
         float range[2] = {INFINITY, -INFINITY};
 #pragma omp parallel

@@ -52,7 +52,7 @@ static int64_t num_tables(const lut *m)
     return weight ? oct_numel(&weight->value) : 1;
 }
 
-/* Returns the value of table `channel` at x. */
+/* Returns the module's function at x; channel: of a prelu, whose slope. */
 static double function_value(const oct_module *f, int64_t channel, double x)
 {
     if (f->type == &oct_prelu_type) {
@@ -88,7 +88,7 @@ static void free_arrays(tables *t)
     *t = (tables){0};
 }
 
-/* Reserves tables for an input with these qparams: what the three below need. */
+/* Allocates tables of codes, masks, values and slopes (prelu: a copy of its weights), by input code and channel. */
 static oct_status reserve_tables(lut *m, oct_qparams x)
 {
     oct_status status;
@@ -114,7 +114,7 @@ out:
     return status;
 }
 
-/* Whether the values are those of other weights; notes those that are there now. */
+/* Whether the weights of a prelu have changed since the table of values was computed; copies them. */
 static bool copy_moved_weights(lut *m)
 {
     const oct_param *weight = weights_of(m);
@@ -125,6 +125,7 @@ static bool copy_moved_weights(lut *m)
     return moved;
 }
 
+/* Computes the value of the function at each code of x, unless the table has them. */
 static void compute_values(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
@@ -160,7 +161,7 @@ static void fix_scale(const oct_module *self, oct_fake_quant *fq)
         oct_fake_quant_fix(fq, oct_fixed_function_output(f).scale);
 }
 
-/* Rounds the values to codes of the output, or takes those of the function in whole numbers. */
+/* Rounds the values to codes of the output, or takes those of the target's integer function. */
 static void compute_codes(lut *m, oct_qparams x, oct_qparams y)
 {
     tables *t = &m->tables;
@@ -181,6 +182,7 @@ static void compute_codes(lut *m, oct_qparams x, oct_qparams y)
     t->code_y = y;
 }
 
+/* Computes the derivative at each code of x, unless the table has it; 0 where function or derivative is not finite. */
 static void compute_slopes(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
@@ -242,7 +244,7 @@ static void read_real_values(const oct_module *self, oct_tensor *const *x, int64
         v[i] = (float)m->tables.value[entry[i]];
 }
 
-/* Takes the output's gradient, with room for the tables of these codes. */
+/* Takes the output's gradient, clipped, after making the tables that it needs for the input's codes. */
 static float *detach_table_grad(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
@@ -374,7 +376,7 @@ static const oct_module_type prelu_type = {
     OCT_QUANTIZED_OP(&prelu_step),
 };
 
-/* The old module becomes the child "function". */
+/* Makes the table of a float function in place of its module, which becomes the child "function". */
 static oct_status create_table(oct_module **made, oct_module **old)
 {
     oct_module *function = *old;

@@ -25,6 +25,7 @@ static oct_status set_constants(oct_module *self, const oct_program *program, oc
     return OCT_OK;
 }
 
+/* Computes the product of n elements from `first` on, before it is rounded. */
 static void read_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
                              float *v)
 {

@@ -97,6 +97,7 @@ static const oct_module_type type = {
     OCT_QUANTIZED_OP(&step),
 };
 
+/* Observes the padding's value, which the range includes, unless the scale is from this step and set by now. */
 static oct_tensor *observe_and_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
                                        int n)
 {
@@ -121,8 +122,8 @@ static const oct_module_type value_type = {
 static oct_status create_quantized(oct_module **made, oct_module **old)
 {
     const oct_padding padding = ((const oct_pad_module *)*old)->args;
-    const bool value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
-    OCT_TRY(oct_quantized_replace(made, value ? &value_type : &type, sizeof(qat_pad), old));
+    const bool pads_value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
+    OCT_TRY(oct_quantized_replace(made, pads_value ? &value_type : &type, sizeof(qat_pad), old));
     ((qat_pad *)*made)->padding = padding;
     return OCT_OK;
 }

@@ -46,6 +46,7 @@ static code_bounds code_bounds_of(const qat_relu *m, oct_qparams q)
     return c;
 }
 
+/* Clears the gradient of n elements from `first` on whose codes are not between the bounds below and above. */
 static void mask_grad(const oct_qcodes x, int64_t first, int64_t n, const code_bounds *c,
                       float *grad)
 {

@@ -91,6 +91,7 @@ bool oct_sensitivity_is_activation(const oct_sensitivity_row *row)
     return strcmp(row->tensor, "activation") == 0;
 }
 
+/* Gives the setter's bits to a site whose activation is among the table's rows that count. */
 static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                              oct_qconfig *qconfig)
 {

@@ -80,7 +80,7 @@ typedef struct oct_setter_words {
     char who[256];
     const struct oct_qconfig_template *qconfig; /* of the words; static */
 } oct_setter_words;
-/* False with what is wrong and the remedy in `flaw`. */
+/* Parses PATH=TEMPLATE or type:NAME=TEMPLATE. False with what is wrong and the remedy in `flaw`. */
 bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512]);
 /* Whether the template gives 16-bit codes. */
 bool oct_setter_is_wide(const oct_setter_words *words);
@@ -89,7 +89,7 @@ bool oct_setter_is_wide(const oct_setter_words *words);
 oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
                                        oct_qconfig *qconfig);
 
-/* Applies the setters to a call site. */
+/* Returns the qconfig that the setters give a call site. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
                            const oct_qconfig_site *site);
 /* Returns the setter of the highest priority that has something to say of the site beside its

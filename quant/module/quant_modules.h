@@ -34,8 +34,9 @@ static inline bool oct_is_quantized(const oct_module *m)
 {
     return m->type->quantized;
 }
-/* Gives m its fake-quant: as a child (*fq becomes NULL, also on failure), or borrowed from another module. */
+/* Gives m a fake-quant of its own, as a child (*fq becomes NULL, also on failure). */
 oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD;
+/* Gives m the fake-quant of another module, which both then use. */
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
 /* A QuantStub is the identity until prepare gives it a fake-quant; then it makes codes of float values. */
@@ -77,13 +78,14 @@ typedef struct oct_moments {
     int64_t *product; /* (groups, K, K), the lower triangles; NULL: not wanted */
 } oct_moments;
 
+/* Begins sums of 0 for the inputs of a layer; products: of each two of them, too. */
 oct_status oct_moments_create(oct_moments *moments, const oct_conv_shape *shape,
                               bool products) OCT_NODISCARD;
 void oct_moments_free(oct_moments *moments);
 /* Adds the windows of some samples of codes (N, H, W, C), or (N, C) of a linear layer. */
 oct_status oct_moments_add(oct_moments *moments, const oct_conv_shape *shape,
                            const oct_tensor *x) OCT_NODISCARD;
-/* Collective: sums them over the ranks. */
+/* Collective: sums the moments over the ranks. */
 oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *group) OCT_NODISCARD;
 
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip). With `add` it has two
@@ -120,10 +122,10 @@ static inline oct_param *oct_layer_bias(const oct_module *layer)
                                            : ((const oct_conv2d_module *)layer)->bias;
 }
 
-/* Takes its float modules over (pointers set to NULL), also on failure. */
+/* Makes the QAT form of float modules, which it takes over (pointers set to NULL), also on failure. */
 oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
                                bool add, oct_activation activation) OCT_NODISCARD;
-/* A further call site of the layer of `other`, whose weights it uses. */
+/* Makes the module of a further call of `other`'s layer, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation) OCT_NODISCARD;
 /* Gives the shape for a plane of the module's input. A transposed layer's shape is that of the convolution
@@ -147,7 +149,7 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
 /* Gives the layer the form that folding gives it, for values that come from elsewhere: a bias and no batch norm. */
 oct_status oct_qat_conv_drop_norm(oct_qat_conv *m) OCT_NODISCARD;
-/* Finds whether there is no such channel, for inputs like these, so that folding changes no code. */
+/* Finds whether oct_qat_conv_fold would change no code, for inputs like these. */
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
                                       bool *exactly) OCT_NODISCARD;
 /* How weights become codes. */
@@ -161,8 +163,8 @@ extern const oct_registry oct_rounding_table;
  * false where the fake-quant of the weights has scales that would not stay; nothing is changed then. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input,
                               bool *rounded) OCT_NODISCARD;
-/* Takes from bias or running mean what the rounding of the weights adds to the mean of each channel. `exact`: the
- * weights before they were rounded. *corrected: false where the layer has neither. */
+/* Subtracts from the bias, or adds to the running mean, what the rounding of the weights adds to the mean of each
+ * channel. `exact`: the weights before they were rounded. *corrected: false where the layer has neither. */
 oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
                                      bool *corrected) OCT_NODISCARD;
 /* Folds float modules, before prepare: layer becomes what layer and batch norm computed with
@@ -176,6 +178,7 @@ typedef struct oct_qat_batch_norm {
     oct_activation activation;
     oct_clip_bounds clip;
 } oct_qat_batch_norm;
+/* Makes the QAT form of a batch norm on its own, which it takes over (set to NULL), also on failure. */
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
                                      oct_activation activation) OCT_NODISCARD;
 

@@ -95,7 +95,7 @@ typedef struct single_step {
     int64_t units, part; /* of the output; of a part */
 } single_step;
 
-/* Describes one unit of a tensor as a value of a program. */
+/* Describes one unit (an element, a row or a sample) of a tensor as a value of a program. */
 static oct_value describe_unit(const oct_tensor *x, oct_step_unit unit)
 {
     oct_value value = {.dtype = x->dtype, .h = 1, .w = 1, .c = 1, .q = x->q};
@@ -117,7 +117,7 @@ static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor 
 {
     const oct_quantized_op *op = self->type->step;
     const bool repeats = op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape);
-    const oct_step_unit by = repeats ? OCT_UNIT_SAMPLE : op->unit;
+    const oct_step_unit unit_kind = repeats ? OCT_UNIT_SAMPLE : op->unit;
     single_step s = {.self = self, .op = op, .x = x, .y = y};
     if (op->target || !op->keeps_qparams)
         s.program.requantizer =
@@ -125,13 +125,13 @@ static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor 
     s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
     for (int i = 0; i < op->inputs; i++) {
         s.step.input[i] = i;
-        s.values[i] = describe_unit(x[i], by);
+        s.values[i] = describe_unit(x[i], unit_kind);
     }
-    s.values[op->inputs] = describe_unit(y, by);
+    s.values[op->inputs] = describe_unit(y, unit_kind);
     const int64_t unit = oct_value_numel(&s.values[op->inputs]);
     s.units = unit > 0 ? oct_numel(y) / unit : 0;
     /* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
-    if (by == OCT_UNIT_SAMPLE)
+    if (unit_kind == OCT_UNIT_SAMPLE)
         s.part = op->keeps_qparams || unit % 8 == 0 ? 1 : 8;
     else
         s.part = oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(unit, 1), 1), 8);
@@ -201,7 +201,7 @@ void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_
     }
 }
 
-/* Real values do not depend on the output's scale, so a first pass with another one shows their range. */
+/* Updates a current scale: real values do not depend on it, so a first pass with another one gives their range. */
 static void observe_first(oct_context *cx, single_step *s, oct_fake_quant *fq)
 {
     float range[2] = {INFINITY, -INFINITY};

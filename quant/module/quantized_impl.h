@@ -72,8 +72,9 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
 void oct_dequantize_tensor(const oct_tensor *x, float *v);
 /* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
 float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
-/* These are forward and emit of a type with such a step, as in OCT_QUANTIZED_OP. */
+/* The forward of every type with an oct_quantized_op: checks the inputs and computes in float or on codes. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
+/* The emit of every type with an oct_quantized_op: writes its step to the program. */
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
 #define OCT_QUANTIZED_OP(op)                                                                       \
     .forward = oct_quantized_forward, .atomic = true, .emit = oct_quantized_emit, .step = (op)
@@ -89,14 +90,14 @@ float *oct_quantized_detach_grad(oct_context *cx, oct_node *node);
 oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x);
 /* Fails the context unless x is (N, H, W, C). */
 bool oct_is_plane(oct_context *cx, const oct_tensor *x);
-/* Adds `numel` values to the step's histogram. */
+/* Adds `numel` outputs, which `values` computes before they are rounded, to the step's histogram. */
 void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_module *self,
                          oct_tensor *const *x, int64_t numel);
 /* Adds the share of values that were quantized with q to the gradient of a learned scale; grad is not clipped
  * yet. */
 void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_real_values *values,
                                   oct_tensor *const *x, oct_qparams q, const float *grad);
-/* Clips a gradient by the module's fake-quant. */
+/* Clears a gradient where the output was clipped, as the mask says, by the rule of the module's fake-quant. */
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad);
 
 enum { OCT_PART = 1 << 14 }; /* elements of a part */

@@ -144,8 +144,9 @@ static void write_scale_grads(const oct_weight_fake_quant *wq, const double *sum
 {
     const oct_tensor *weight = &wq->weight->value;
     const int64_t channels = channels_of(weight), n = wq->per_tensor ? 1 : channels;
-    const int64_t together = oct_numel(weight) / n;
-    const float factor = wq->kind->factor ? wq->kind->factor(together, weight_codes) : 1.0f;
+    const int64_t weights_per_scale = oct_numel(weight) / n;
+    const float factor =
+        wq->kind->factor ? wq->kind->factor(weights_per_scale, weight_codes) : 1.0f;
     float *grad = oct_param_own_grad(wq->scale);
     for (int64_t i = 0; i < n; i++) {
         const int64_t begin = i * channels / n, end = (i + 1) * channels / n;
@@ -311,6 +312,7 @@ static oct_status limit_learned_scale(const oct_module *quantizer, float *scale)
     return OCT_OK;
 }
 
+/* Updates range, scale and zero point from the keys of a global range, and checks what observer and kind have given. */
 static oct_status update_fake_quant(oct_fake_quant *fq, const int64_t keys[2])
 {
     char path[256];
@@ -378,8 +380,8 @@ static void copy_counts(const oct_quantizers *quantizers, double *all, bool back
 
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct_collective *group)
 {
-    /* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
- * anyway. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
+    /* Counts below 2^53 are exact in double, and so are their sums, so a tree sum of doubles adds them, with one
+ * term a rank. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     double *all = NULL;
     int64_t n = 0;

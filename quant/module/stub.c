@@ -34,6 +34,7 @@ static const oct_quantized_op quantize = {.kind = OCT_STEP_QUANTIZE,
                                           .backward = quantize_backward,
                                           .values = read_real_values};
 
+/* Quantizes a float input; without a fake-quant that quantizes, passes it on and observes it. */
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_fake_quant *fq = oct_quantized_fq((oct_quantized *)self);

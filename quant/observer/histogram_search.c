@@ -23,6 +23,7 @@ static double width(int from, int to)
     return (double)oct_histogram_low(to) - (double)oct_histogram_low(from);
 }
 
+/* Cuts bins at the lower end as long as no more than one further share of all values is cut there. */
 static kept_bins cut_below(kept_bins p, const int64_t *count, double share)
 {
     const double most = share * ++p.shares_below;
@@ -31,6 +32,7 @@ static kept_bins cut_below(kept_bins p, const int64_t *count, double share)
     return p;
 }
 
+/* Cuts bins at the upper end as long as no more than one further share of all values is cut there. */
 static kept_bins cut_above(kept_bins p, const int64_t *count, double share)
 {
     const double most = share * ++p.shares_above;
@@ -46,7 +48,7 @@ typedef struct search {
     double least;
 } search;
 
-/* Bins around 0 hold zeros. */
+/* Keeps the range of bins first to last as the best one if its squared error is less; the bin around 0 counts as 0. */
 static void try_range(search *s, int first, int last)
 {
     const float min = first == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_low(first);

@@ -1,6 +1,7 @@
 /* Percentile: magnitudes up to the one that this percentage of all values does not exceed. */
 #include "quant/observer/observer.h"
 
+/* Takes as the range what was counted in [-q, q], q being the percentile of the magnitudes. */
 static void cut_at_percentile(oct_range *state, int64_t *histogram, const oct_seen *batch,
                               float averaging)
 {

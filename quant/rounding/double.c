@@ -5,8 +5,8 @@
 
 enum { MOST_LEFT = 31, MOST_RIGHT = 31, LEFT = 20 /* of addends */ };
 
-/* Rounded to 31 bits, halves away from 0. Ratios below 2^-32 and what is not finite become 0; shifts stay below 31, where
- * every sum but 0 is beyond all codes. */
+/* ratio = multiplier * 2^(shift - 31), rounded to 31 bits, halves away from 0. Ratios below 2^-32 and what is not
+ * finite become 0; shifts stay below 31, where every sum but 0 is beyond all codes. */
 static oct_fixed constants_of(double ratio)
 {
     const double one = 0x1p31;
@@ -21,8 +21,8 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)rounded, exponent > MOST_LEFT ? MOST_LEFT : exponent};
 }
 
-/* A shift to the left, kept within 32 bits; the high half of twice the product, halves up; a shift to the right, halves
- * away from 0: as TFLite does with two roundings. */
+/* Rounds sum * ratio: a shift to the left, kept within 32 bits; the high half of twice the product, halves up; a shift
+ * to the right, halves away from 0: as TFLite does with two roundings. */
 static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
     const int left = ratio.shift > 0 ? ratio.shift : 0, right = ratio.shift < 0 ? -ratio.shift : 0;

@@ -35,6 +35,7 @@ PRODUCT(product_of_bytes, int32_t, float, rintf, 0, )
 PRODUCT(product_offset_first, int32_t, float, rintf, k->zero_point, +(float)offset)
 PRODUCT(product_wide, int64_t, double, rint, 0, )
 
+/* Multiplies a by b and rounds to codes of the output, in place of a. */
 static void product(oct_code_block *k, const oct_code_ratio *ratio)
 {
     if (ratio->offset_first)
@@ -45,6 +46,7 @@ static void product(oct_code_block *k, const oct_code_ratio *ratio)
         product_of_bytes(k, ratio->factor);
 }
 
+/* Rounds a * factor to codes of the output, in place of a. */
 OCT_CLONES
 static void rescale(oct_code_block *k, const oct_code_ratio *ratio)
 {

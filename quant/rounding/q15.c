@@ -5,7 +5,7 @@
 
 enum { MOST_RIGHT = 49 };
 
-/* Rounded to 15 bits, halves up; ratios beyond 32767 count as that, and of those below 2^-34 no sum leaves anything. */
+/* ratio = multiplier * 2^-shift in 15 bits, halves up; at most 32767, and 0 where it leaves no sum anything. */
 static oct_fixed constants_of(double ratio)
 {
     const double most = INT16_MAX;
@@ -16,8 +16,8 @@ static oct_fixed constants_of(double ratio)
     return (oct_fixed){(int32_t)(ratio < 0 ? -rounded : rounded), 15 - exponent};
 }
 
-/* Shifts to the right, cuts to 16 bits, multiplies, and shifts by what is left, which is 22 bits, for outputs of 16 bits
- * 14, where the first shift may have as many as that leaves it. */
+/* Rounds sum * ratio: shifts to the right, cuts to 16 bits, multiplies, and shifts by what is left, which is 22 bits,
+ * for outputs of 16 bits 14, where the first shift may have as many as that leaves it. */
 static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
 {
     enum { MOST_FIRST = 17 };

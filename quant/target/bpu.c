@@ -6,6 +6,7 @@
 
 static const char *const no_ops[] = {"softmax", NULL};
 
+/* Returns why the target does not run an op with these arguments; NULL: it does. */
 static const char *refuses(const char *op, const oct_op_args *args)
 {
     if (oct_resizes_linearly(op, args)) return "how it mixes pixels is not published";

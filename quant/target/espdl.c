@@ -12,6 +12,7 @@ static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {NULL};
 static const char *const layers[] = {"conv2d", "conv_transpose2d", "linear", NULL};
 
+/* Returns why the target does not run an op with these arguments; NULL: it does. */
 static const char *refuses(const char *op, const oct_op_args *args)
 {
     if (oct_resizes_linearly(op, args)) return "it resizes linearly in floats";

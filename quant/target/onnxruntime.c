@@ -12,7 +12,7 @@ static const char *const no_ops[] = {"softmax", NULL};
 static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {"linear", NULL};
 
-/* An average over a varying number of positions is no convolution. */
+/* Returns why the target does not run an op; NULL: it does. It averages by convolution: as many values everywhere. */
 static const char *refuses(const char *op, const oct_op_args *args)
 {
     if (oct_resizes_linearly(op, args))

@@ -60,8 +60,9 @@ typedef struct oct_target {
 
 /* The fusions that add something to a layer before it is rounded, for targets that have none of them. */
 extern const char *const oct_adding_fusions[];
-/* Whether a quantized op of this name with these arguments averages over fewer positions at the edges; mixes pixels. */
+/* Whether the op is an average pool that averages over fewer positions at the edges. */
 bool oct_averages_unevenly(const char *op, const oct_op_args *args);
+/* Whether the op is a bilinear resize. */
 bool oct_resizes_linearly(const char *op, const oct_op_args *args);
 /* Says why no kernel of TFLite has an average pool with these arguments (oct_target.refuses). */
 const char *oct_tflite_refuses(const char *op, const oct_op_args *args);

@@ -58,11 +58,11 @@ typedef struct oct_qat_saved {
     bool live;           /* batch norm by the batch's statistics */
 } oct_qat_saved;
 
-/* Gives memory for n channels, none of them dead: of a call's context, or where cx is NULL until oct_channels_free. */
+/* Allocates arrays of n channels, none dead: in a call's context, or where cx is NULL until oct_channels_free. */
 oct_status oct_channels_alloc(oct_channels *ch, oct_context *cx, int64_t n,
                               int64_t groups) OCT_NODISCARD;
 void oct_channels_free(oct_channels *ch);
-/* Gives the channels as group g has them. */
+/* Returns the arrays of norm group g: those that exist once for each group begin at its part. */
 oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g);
 
 /* Returns the module that owns the layer and its batch norm. */
@@ -81,6 +81,7 @@ static inline bool oct_qat_is_transposed(const oct_qat_conv *m)
     return m->layer->type == &oct_conv_transpose2d_type;
 }
 
+/* Collects what a call of m computes with; parameters are those of the owner, where they are shared. */
 oct_layer oct_qat_conv_layer(const oct_qat_conv *m);
 
 /* Quantizes the weights of this step: fills codes and ch's scale, offset and silent. Symmetric, per channel
@@ -101,11 +102,11 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
                              oct_channels *ch, int64_t n) OCT_NODISCARD;
 /* Clears the weights of dead channels, whose accumulators count as 0: without weights they are. */
 void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes);
-/* Gives bounds of the codes and of the gradient, by the activation. out NULL: a float output; addend: the
- * second one, or NULL. */
+/* Describes how accumulators become outputs: constants of the channels, and bounds of the codes and of the gradient by
+ * the activation. out NULL: a float output; addend: the second one, or NULL. */
 oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qparams *out,
                              const oct_tensor *addend, const oct_channels *ch);
-/* Fills the constants of a step whose `conv` is there. addend: the second input, or NULL. */
+/* Fills in a step whose conv.shape is set: codes, biases, multipliers, bounds. addend: the second input, or NULL. */
 oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
                               const oct_value *addend) OCT_NODISCARD;
 
@@ -123,15 +124,16 @@ typedef struct oct_accumulators {
     char *scratch; /* of each thread */
 } oct_accumulators;
 
-/* Begins with the saved codes of the weights; a backward finds the accumulators that its forward has kept. several:
- * there will be more than one pass; then there is a buffer where computing accumulators again would cost more than
- * their way through memory, or where leaves are cut. keeps: a backward will want them, so they stay where that is the
- * better way. Neither changes a bit. False when the context has failed. Every begin needs an end, also one that failed. */
+/* Begins passes over the accumulators of the saved weight codes; a backward finds those that its forward has kept.
+ * several: there will be more than one pass; then there is a buffer where computing accumulators again would cost more
+ * than their way through memory, or where threads share a leaf. keeps: a backward will want them, so they stay where
+ * that is the better way. Neither changes a bit. False when the context has failed. Every begin needs an end, also one
+ * that failed. */
 bool oct_accumulators_begin(oct_context *cx, oct_qat_saved *saved, const oct_tensor *x,
                             bool several, bool keeps, oct_accumulators *a);
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a);
-/* Computes all accumulators into the buffer, if there is one that is not filled yet; wanted: takes one first where there
- * is none. */
+/* Computes all accumulators into the buffer, if there is one that is not filled yet; wanted: borrows one first where
+ * there is none. */
 void oct_accumulators_fill(oct_context *cx, oct_accumulators *a, bool wanted);
 /* Cuts the local samples for the threads; masks: parts of a leaf's mask begin at a byte. */
 oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, bool masks);
@@ -139,17 +141,17 @@ oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, b
 oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a);
 /* Gives local leaf i as a tile. */
 oct_tile oct_whole_leaf(const oct_context *cx, int64_t i);
-/* Shows the accumulators of a tile, positions counted within the tile. The visitor may change them unless
- * a further pass follows, be it the backward's. */
+/* Calls visit with the accumulators of a tile, from the buffer or computed anew; positions are counted within the tile.
+ * The visitor may change them unless a further pass follows, be it the backward's. */
 void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, const oct_tile *tile,
                            oct_acc_visit *visit, void *args);
-/* A tile for the kernels; y: its accumulators in the buffer, or NULL. */
+/* Describes a tile, some samples of a leaf, for the kernels; y: its accumulators in the buffer, or NULL. */
 oct_qconv_pass oct_accumulators_of(const oct_context *cx, const oct_accumulators *a,
                                    const oct_tile *tile);
 /* The scratch of this thread. */
 void *oct_accumulators_scratch(const oct_accumulators *a);
 
-/* Clears the sums of dead channels in rows of accumulators. */
+/* Clears the sums of dead channels, whose outputs are their bias alone, in rows of accumulators. */
 void oct_clear_dead_sums(const oct_accumulators *a, const bool *dead, int64_t rows, char *acc);
 
 /* A pass that shows outputs as they are before the epilogue rounds them and after its activation, in units
@@ -186,7 +188,7 @@ static inline int64_t oct_part_floats(int64_t n)
 typedef struct oct_norm_grad {
     int64_t n;
     float *gain, *mean, *dot; /* (groups, n) */
-    float *a, *b;             /* (groups, n): x^ = (acc - offset) * a + b */
+    float *scale, *shift;     /* (groups, n): x^ = (acc - offset) * scale + shift */
     double *sums;             /* (local leaves, 2, n): g, g x^ */
 } oct_norm_grad;
 
@@ -208,15 +210,15 @@ typedef struct oct_grad_leaf {
     float *grad;
     const uint8_t *mask; /* of what is clipped part by part, or NULL */
     float *part;
-    int64_t channel, end; /* first sweep: those that are summed */
-    oct_norm_grad norm;   /* with batch norm: as the leaf's group has it */
+    int64_t first_channel, end_channel; /* first sweep: those that are summed */
+    oct_norm_grad norm;                 /* with batch norm: as the leaf's group has it */
 } oct_grad_leaf;
 
-/* x^ (rows, n): as values, or (acc - offset[c]) * a[c] + b[c]. */
+/* x^ (rows, n): as values, or (acc - offset[c]) * scale[c] + shift[c]. */
 typedef struct oct_normalized {
     const float *values; /* or NULL: */
     const int32_t *acc, *offset;
-    const float *a, *b;
+    const float *scale, *shift;
 } oct_normalized;
 
 /* Some rows of a leaf. mask: the leaf's, whose element `first` belongs to grad's first; one byte after its last
@@ -227,7 +229,7 @@ typedef struct oct_norm_rows {
     const uint8_t *mask;
     int64_t first;
     float *grad;
-    int64_t channel, end; /* those that are summed */
+    int64_t first_channel, end_channel; /* those that are summed */
 } oct_norm_rows;
 
 /* Whether gradients are clipped part by part: fake-quants with a backward of their own clip a whole leaf at a time. */
@@ -236,11 +238,15 @@ static inline bool oct_clips_in_parts(const oct_fake_quant *fq)
     return !fq || !fq->qconfig.fake_quant->backward;
 }
 
-/* Runs the first sweep, adds the gradients of gamma and beta, and takes the means over each group where batch norm is
- * live: as collective as oct_sum_over_groups. The caller ends sums and gain, also where the context has failed. */
+/* Runs the first sweep over the accumulators, which sums g and g x^, adds the gradients of gamma and beta, and takes
+ * the means over each group where batch norm is live: as collective as oct_sum_over_groups. The caller ends sums and
+ * gain, also where the context has failed. */
 void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *sweep);
+/* Gives a leaf (samples whose gradients are one sum) of this rank: its gradient, mask and constants. */
 oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *sweep, int64_t number);
-/* Gives `rows` rows of a block of accumulators that begins at `position` of the leaf, from the block's row `row` on. */
+/* Gives gradient, mask and x^ = (acc - offset) * scale + shift of `rows` output positions of a block of accumulators
+ * that begins at `position` of the leaf, from its row `row` on. Loops compute x^ from 32-bit accumulators as they go;
+ * from 64-bit ones, which their vectors do not take, it is written to leaf->part. */
 oct_norm_rows oct_grad_leaf_rows(const oct_grad_leaf *leaf, int64_t position, int64_t row,
                                  int64_t rows, const void *acc);
 /* Writes dC of rows of a live batch norm to out, which may be grad or the memory of x^, times factor[o] unless that is
@@ -260,5 +266,7 @@ typedef struct oct_qat_call {
     oct_tensor *x;
     oct_tensor *addend; /* or NULL */
 } oct_qat_call;
+/* Computes a call on codes, in integers as deployed, and records its backward. NULL: the context has failed. */
 oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *call);
+/* The backward of oct_qat_conv_forward: gradients of inputs, weights, bias, batch norm and learned scale. */
 void oct_qat_conv_backward(oct_context *cx, oct_node *node);

@@ -35,16 +35,17 @@ INLINE f32x8 clip(int32_t bits, f32x8 grad)
 /* The constants of x^ for eight channels. */
 typedef struct normalizer {
     s32x8 offset;
-    f32x8 a, b;
+    f32x8 scale, shift;
 } normalizer;
 
+/* Loads the constants of x^ = (acc - offset) * scale + shift for eight channels from c on. */
 INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, int64_t c)
 {
     normalizer f = {0};
     if (kind.values) return f;
     f.offset = *(const s32x8 *)(x->offset + c);
-    f.a = *(const f32x8 *)(x->a + c);
-    f.b = *(const f32x8 *)(x->b + c);
+    f.scale = *(const f32x8 *)(x->scale + c);
+    f.shift = *(const f32x8 *)(x->shift + c);
     return f;
 }
 
@@ -55,16 +56,17 @@ INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const no
 {
     if (kind.values) return *(const f32x8 *)(x->values + i);
     __builtin_prefetch(x->acc + ahead + i);
-    return __builtin_convertvector(*(const s32x8 *)(x->acc + i) - f->offset, f32x8) * f->a + f->b;
+    return __builtin_convertvector(*(const s32x8 *)(x->acc + i) - f->offset, f32x8) * f->scale +
+           f->shift;
 }
 
 INLINE float normalized_scalar(const oct_normalized *x, int64_t c, int64_t i)
 {
     if (x->values) return x->values[i];
-    return (float)(x->acc[i] - x->offset[c]) * x->a[c] + x->b[c];
+    return (float)(x->acc[i] - x->offset[c]) * x->scale[c] + x->shift[c];
 }
 
-/* Returns eight elements of g, clipped. */
+/* Returns eight gradients, 0 where the mask says that the output was clipped; their bits may be in two bytes. */
 INLINE f32x8 grad_at(const variant kind, const oct_norm_rows *r, int64_t ahead, int64_t i)
 {
     const f32x8 grad = *(const f32x8 *)(r->grad + i);
@@ -83,7 +85,7 @@ INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
     return !r->mask || (r->mask[bit / 8] >> bit % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
-/* Adds g and g x^ of eight channels of a row. */
+/* Adds one row's gradient g, and g times the normalized input x^, of eight channels. */
 INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, const normalizer *f,
                            int64_t ahead, int64_t i, f64x8 *sum, f64x8 *product)
 {
@@ -102,12 +104,12 @@ INLINE void sum_channel(const oct_norm_rows *r, int64_t n, int64_t c, double *to
     }
 }
 
-/* Adds the sums of g and of g x^ over the rows to total (2, n): of 16 channels at a time, then of 8, then of one. */
+/* Adds sums over rows of gradient g and of g x^ (normalized input) to total (2, n): of 16 channels, then 8, then 1. */
 INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total)
 {
     const int64_t end = r->rows * n;
-    int64_t c = r->channel;
-    const int64_t last = r->end;
+    int64_t c = r->first_channel;
+    const int64_t last = r->end_channel;
     for (; c + 16 <= last; c += 16) {
         const normalizer f0 = read_normalizer(kind, &r->normalized, c),
                          f1 = read_normalizer(kind, &r->normalized, c + 8);
@@ -138,7 +140,7 @@ INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, doub
 #define CALL_VARIANT(r, n, loop, ...)                                                              \
     do {                                                                                           \
         const bool bytes =                                                                         \
-            (r)->mask && (r)->first % 8 == 0 && (r)->channel % 8 == 0 && (n) % 8 == 0;             \
+            (r)->mask && (r)->first % 8 == 0 && (r)->first_channel % 8 == 0 && (n) % 8 == 0;       \
         if ((r)->normalized.values && bytes)                                                       \
             loop((variant){.values = true, .bytes = true}, __VA_ARGS__);                           \
         else if ((r)->normalized.values)                                                           \
@@ -176,17 +178,17 @@ oct_norm_rows oct_grad_leaf_rows(const oct_grad_leaf *leaf, int64_t position, in
                        .mask = leaf->mask,
                        .first = first,
                        .grad = leaf->grad + first,
-                       .channel = leaf->channel,
-                       .end = leaf->end};
+                       .first_channel = leaf->first_channel,
+                       .end_channel = leaf->end_channel};
     if (saved->plan.wide) {
-        normalize_wide(rows, n, saved->ch.offset, norm->a, norm->b, (const int64_t *)acc + row * n,
-                       leaf->part);
+        normalize_wide(rows, n, saved->ch.offset, norm->scale, norm->shift,
+                       (const int64_t *)acc + row * n, leaf->part);
         r.normalized.values = leaf->part;
     } else {
         r.normalized = (oct_normalized){.acc = (const int32_t *)acc + row * n,
                                         .offset = saved->ch.offset32,
-                                        .a = norm->a,
-                                        .b = norm->b};
+                                        .scale = norm->scale,
+                                        .shift = norm->shift};
     }
     return r;
 }
@@ -207,15 +209,15 @@ oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *s, i
         leaf.norm.gain += group;
         leaf.norm.mean += group;
         leaf.norm.dot += group;
-        leaf.norm.a += group;
-        leaf.norm.b += group;
+        leaf.norm.scale += group;
+        leaf.norm.shift += group;
     }
     if (saved->mask && oct_clips_in_parts(saved->layer.fq))
         leaf.mask = saved->mask + number * saved->mask_stride;
     return leaf;
 }
 
-/* Adds a block of accumulators to the sums of its leaf, part by part. */
+/* Adds the sums of g and of g x^ over a block of accumulators to those of its leaf, in parts that stay in cache. */
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const oct_grad_leaf *leaf = args;
@@ -258,7 +260,7 @@ static void average_groups(oct_context *cx, const oct_qat_saved *saved, oct_norm
     oct_scratch_end(cx, totals);
 }
 
-/* Borrows the arrays of a backward, and fills in all but the sums over the leaves. */
+/* Borrows the arrays of a batch norm's backward, computes their constants, and clears means and sums. */
 static bool alloc_norm(oct_context *cx, const oct_grad_sweep *s, oct_norm_grad *v)
 {
     const oct_qat_saved *saved = s->saved;
@@ -270,15 +272,15 @@ static bool alloc_norm(oct_context *cx, const oct_grad_sweep *s, oct_norm_grad *
     if (!v->gain || !v->sums) return false;
     v->mean = v->gain + all;
     v->dot = v->mean + all;
-    v->a = v->dot + all;
-    v->b = v->a + all;
+    v->scale = v->dot + all;
+    v->shift = v->scale + all;
     for (int64_t i = 0; i < all; i++) {
         const int64_t o = i % n;
         const float bias = l->bias ? oct_f32(&l->bias->value)[o] : 0.0f;
         v->gain[i] = oct_f32(&l->bn->gamma->value)[o] * saved->ch.inv_std[i];
         v->mean[i] = v->dot[i] = 0.0f;
-        v->a[i] = s->acc.x->q.scale * saved->ch.scale[o] * saved->ch.inv_std[i];
-        v->b[i] = (bias - saved->ch.mean[i]) * saved->ch.inv_std[i];
+        v->scale[i] = s->acc.x->q.scale * saved->ch.scale[o] * saved->ch.inv_std[i];
+        v->shift[i] = (bias - saved->ch.mean[i]) * saved->ch.inv_std[i];
     }
     memset(v->sums, 0, (size_t)(cx->leaves.local * 2 * n) * sizeof *v->sums);
     return true;
@@ -295,8 +297,8 @@ void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *s)
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
             const oct_tile whole = oct_whole_leaf(cx, tile.leaf);
             oct_grad_leaf leaf = oct_grad_leaf_of(cx, s, tile.leaf);
-            leaf.channel = tile.first;
-            leaf.end = tile.end;
+            leaf.first_channel = tile.first;
+            leaf.end_channel = tile.end;
             oct_accumulators_pass(cx, &s->acc, &whole, sum_block, &leaf);
         }
     }
@@ -306,7 +308,7 @@ void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *s)
     if (s->saved->live) average_groups(cx, s->saved, &s->norm);
 }
 
-/* Writes dC, times factor where there is one: of 8 channels at a time, then of one. */
+/* Writes gain * (g - mean - x^ dot), the gradient of batch norm's input, times factor: of 8 channels, then of one. */
 INLINE void live_rows(const variant kind, const oct_norm_grad *v, const oct_norm_rows *r,
                       const float *factor, bool clips, float *out)
 {

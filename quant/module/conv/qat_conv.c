@@ -119,8 +119,8 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
-/* Names do not say which operand of the add the layer computes, so a forward that passes the other one
- * first would silently compute something else. A prepared graph knows the order. */
+/* Whether the first input is what the layers fused with this add computed. Names do not say which operand that is, so
+ * with the other one first a forward would silently compute something else. A prepared graph knows the order. */
 static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
 {
     if (!m->operand || cx->interceptor || n == 0 || !x[0] || x[0]->data == m->operand->passed)
@@ -263,6 +263,7 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
 /* A batch norm that follows no convolution: the depthwise 1x1 convolution whose weights are 1, which needs no product
  * (oct_qconv_plan_affine). */
 
+/* Describes a batch norm on its own as a layer without weights. */
 static oct_layer norm_layer(const oct_qat_batch_norm *m)
 {
     return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
@@ -278,6 +279,7 @@ static oct_conv_shape norm_shape(int64_t h, int64_t w, int64_t c)
     return oct_conv_shape_of(h, w, c, c, oct_conv_geometry_of(1, 1, 1, 0, (int)c));
 }
 
+/* Computes a batch norm on its own on codes, in integers: a factor and a bias for each channel. */
 static oct_tensor *norm_on_codes(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
 {
     oct_qat_call call = {.op = "qat_batch_norm", .layer = norm_layer(m), .out = x->shape, .x = x};

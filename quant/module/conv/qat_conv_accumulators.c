@@ -151,7 +151,7 @@ void oct_clear_dead_sums(const oct_accumulators *a, const bool *dead, int64_t ro
             memset(acc + (i * n + o) * bytes, 0, (size_t)bytes);
 }
 
-/* Gives rows of accumulators where those of dead channels are 0. */
+/* Returns accumulators with those of dead channels (outputs are their bias alone) 0: a copy, if there are any. */
 static const char *without_dead(const value_leaf *v, const char *acc, int64_t rows)
 {
     if (!v->dead) return acc;
@@ -160,7 +160,7 @@ static const char *without_dead(const value_leaf *v, const char *acc, int64_t ro
     return v->acc;
 }
 
-/* Turns a block of accumulators into values, part by part, and shows them. */
+/* Turns a block of accumulators into float outputs, part by part, and hands them to v->visit. */
 static void show_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const value_leaf *v = args;
@@ -190,14 +190,14 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
 {
     const oct_conv_shape *s = &a->plan->shape;
     const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
-    char *own = pass->scratch + omp_get_thread_num() * oct_value_pass_bytes(s->out_c);
+    char *memory = pass->scratch + omp_get_thread_num() * oct_value_pass_bytes(s->out_c);
     value_leaf v = {.epilogue = oct_epilogue_at(pass->epilogue, begin),
                     .a = a,
                     .dead = pass->dead,
                     .visit = visit,
                     .args = args,
-                    .acc = own,
-                    .values = (float *)(void *)(own + oct_part_floats(s->out_c) * 8)};
+                    .acc = memory,
+                    .values = (float *)(void *)(memory + oct_part_floats(s->out_c) * 8)};
     v.epilogue.out = OCT_F32;
     const oct_tile leaf = oct_whole_leaf(cx, i);
     oct_accumulators_pass(cx, a, &leaf, show_block, &v);

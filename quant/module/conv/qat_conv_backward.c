@@ -44,7 +44,7 @@ static char *product_scratch(const call *c)
            c->products_at;
 }
 
-/* What cannot be clipped part by part is clipped before the sweeps. */
+/* Clears gradients of clipped outputs by fake-quants whose backward wants a whole leaf; else the sweeps do so. */
 static void clip_leaves(const oct_context *cx, const call *c)
 {
     const oct_qat_saved *saved = c->saved;
@@ -65,7 +65,7 @@ typedef struct leaf_tile {
     char *rows;       /* operand rows of the leaf */
 } leaf_tile;
 
-/* Turns a part of dC into operand rows. */
+/* Turns rows of dC, the sums' gradient, into rows of both products' operand, and adds them to the bias gradient. */
 static void write_operand_rows(const leaf_tile *t, int64_t position, int64_t rows,
                                const float *grad)
 {
@@ -76,7 +76,7 @@ static void write_operand_rows(const leaf_tile *t, int64_t position, int64_t row
                        t->rows + (size_t)position * c->plan.grad_row_bytes);
 }
 
-/* Computes dC of a block of a tile, with live batch norm: as operand rows, or for a batch norm on its own in place. */
+/* Computes dC, the gradient of the sums, of a block with live batch norm: as operand rows, or in place. */
 static void compute_live_block(void *args, int64_t first, int64_t positions, void *acc)
 {
     const leaf_tile *t = args;
@@ -107,7 +107,7 @@ static void clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad
     oct_mask_apply(mask + first / 8, n, grad);
 }
 
-/* Computes dC of a tile: as operand rows (those of its leaf begin at `rows`) or in place. */
+/* Computes dC, the gradient of the sums, of a tile: as operand rows (its leaf's begin at `rows`) or in place. */
 static void compute_tile(const oct_context *cx, const call *c, const oct_tile *tile, char *rows)
 {
     const oct_layer *l = c->layer;
@@ -121,7 +121,7 @@ static void compute_tile(const oct_context *cx, const call *c, const oct_tile *t
         oct_accumulators_pass(cx, &c->sweep.acc, tile, compute_live_block, &t);
         return;
     }
-    /* No accumulators are needed. */
+    /* Without batch norm, or with a frozen one, no accumulators are needed. */
     for (int64_t row = t.position, count; row < end; row += count) {
         float *grad = t.leaf.grad + row * n, *out = l->weight ? t.leaf.part : grad;
         count = oct_min_i64(oct_part_rows(n), end - row);
@@ -131,7 +131,7 @@ static void compute_tile(const oct_context *cx, const call *c, const oct_tile *t
     }
 }
 
-/* Computes the gradient to the input of a tile. rows: those of its leaf. */
+/* Computes the gradient to the input of a tile. rows: the operand rows of its leaf. */
 static void data_backward(const oct_context *cx, const call *c, const oct_tile *tile,
                           const char *rows)
 {
@@ -164,7 +164,7 @@ static char *operand_rows_of_group(const group_batch *r, int64_t k)
     return r->c->sweep.scratch + (size_t)k * r->c->sweep.scratch_bytes + r->c->rows_at;
 }
 
-/* Gives the operand rows of a leaf of the batch. */
+/* Returns where the operand rows of leaf i begin: among those of its group of leaves. */
 static char *operand_rows_of_leaf(const oct_context *cx, const group_batch *r, int64_t i)
 {
     const oct_conv_shape *s = &r->c->saved->plan.shape;
@@ -200,7 +200,7 @@ static void weight_backward(const oct_context *cx, const group_batch *r, int64_t
     oct_conv_backward_weight(&c->plan, &pass, product_scratch(c));
 }
 
-/* Each thread does all for a group of its own, whose rows stay in its cache. */
+/* Computes the gradients of groups of leaves, a thread those of one, whose operand rows stay in its cache. */
 static void multiply_groups(const oct_context *cx, const group_batch *r)
 {
     const oct_tile channels = {.end = r->c->saved->plan.shape.in_c};
@@ -235,7 +235,7 @@ static void share_groups(oct_context *cx, const group_batch *r)
             compute_tile(cx, r->c, &tile, operand_rows_of_leaf(cx, r, tile.leaf));
         }
     }
-    oct_meanwhile(cx);
+    oct_meanwhile(cx); /* sums of other gradients over the ranks go on */
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < threads; t++) {
         for (oct_tile tile = oct_tile_begin(&samples, t);
@@ -256,7 +256,7 @@ static void transpose_weight(const oct_leaf_layout *layout, const float *row, fl
     oct_conv_weight_transpose(layout->groups, layout->depth, layout->outs, row, value);
 }
 
-/* Runs the second sweep and the products, group by group of the leaves. */
+/* Runs the second sweep: dC and from it the gradients of weights, bias and input, some groups of leaves at a time. */
 static void compute_products(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->saved->plan.shape;
@@ -278,7 +278,7 @@ static void compute_products(oct_context *cx, call *c)
     if (c->layer->bias) oct_leaf_grads_end(cx, c->layer->bias);
 }
 
-/* Plans the products, and borrows what the sweeps need. */
+/* Plans the products that give the gradients of weights and input, and borrows what the sweeps over the leaves need. */
 static bool begin_scratch(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->saved->plan.shape;
@@ -310,7 +310,7 @@ static bool begin_scratch(oct_context *cx, call *c)
     return cx->status == OCT_OK;
 }
 
-/* Runs the second sweep, with the products. */
+/* Runs the second sweep of a layer with weights, after packing their codes for the gradient to the input. */
 static void products_backward(oct_context *cx, call *c)
 {
     const oct_qat_saved *saved = c->saved;

@@ -83,8 +83,8 @@ float oct_folded_scale(float weight_scale, double gain)
     return oct_folded_absmax(weight_scale, gain) / (float)OCT_WEIGHT_CODES;
 }
 
-/* Any representation of the bias will do whose scale has the bias's own precision: a power of two
- * times that scale. */
+/* Folds a dead channel, whose output is its bias (shift) alone. The weight scale is free, so it is set such that the
+ * bias is 2^20 steps of the accumulators, or, where scales are powers of two, about that. */
 static channel_fold fold_dead(const fold_rules *rules, float weight_scale, float shift)
 {
     const double steps = 1 << 20;
@@ -103,7 +103,7 @@ static channel_fold fold_dead(const fold_rules *rules, float weight_scale, float
     return fold;
 }
 
-/* Folds a channel, which becomes a dead one where its bias does not fit. */
+/* Folds gain and shift into weight scale, integer bias and multiplier; dead if sums cannot hold the bias. */
 static channel_fold fold_channel(const fold_rules *rules, const float_channel *channel)
 {
     const double limit = rules->wide       ? 0x1p46
@@ -138,7 +138,7 @@ static channel_fold fold_channel(const fold_rules *rules, const float_channel *c
     X(effective)                                                                                   \
     X(dead)
 
-/* Memory of a context, or where that is NULL a block of its own. */
+/* Allocates n elements in the memory of a context or, where that is NULL, by oct_alloc. */
 static oct_status alloc_array(void *array, oct_context *cx, int64_t n, size_t size)
 {
     if (!cx) return oct_alloc(array, (size_t)n, size);
@@ -182,17 +182,17 @@ static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
 {
     const int64_t part = 1 << 20;
     int64_t sum = 0;
-    int8_t any = 0;
+    int8_t all_bits = 0;
     for (int64_t first = 0; first < n; first += part) {
         const int64_t end = oct_min_i64(first + part, n);
-        int32_t some = 0;
+        int32_t part_sum = 0;
         for (int64_t i = first; i < end; i++) {
-            some += codes[i];
-            any |= codes[i];
+            part_sum += codes[i];
+            all_bits |= codes[i];
         }
-        sum += some;
+        sum += part_sum;
     }
-    *silent = any == 0;
+    *silent = all_bits == 0;
     return sum;
 }
 

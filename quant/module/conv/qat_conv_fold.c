@@ -34,7 +34,7 @@ typedef struct channel {
     double gain;
 } channel;
 
-/* Whether codes stay: the largest is OCT_WEIGHT_CODES unless the scale is at its floor. */
+/* Whether codes stay when weights take the gain: the largest is OCT_WEIGHT_CODES unless the scale is at its floor. */
 static bool keeps_codes(const channel *c)
 {
     int largest = 0;
@@ -56,11 +56,11 @@ static float clamp_magnitude(float x, float limit)
 static void multiply_weight(const channel *c, int64_t i, float scale, float limit)
 {
     const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-    float moved = clamp_magnitude((float)((double)c->weight[i] * c->gain), limit);
-    int8_t became;
-    oct_weight_codes(&moved, 1, scale, &became);
-    if (became != code) moved = clamp_magnitude((float)code * scale, limit);
-    c->weight[i] = moved;
+    float scaled = clamp_magnitude((float)((double)c->weight[i] * c->gain), limit);
+    int8_t new_code;
+    oct_weight_codes(&scaled, 1, scale, &new_code);
+    if (new_code != code) scaled = clamp_magnitude((float)code * scale, limit);
+    c->weight[i] = scaled;
 }
 
 /* Multiplies all weights; the largest becomes the one from which the channel's scale follows. */
@@ -115,6 +115,7 @@ static void end_folding(folding *f)
     oct_channels_free(&f->ch);
 }
 
+/* Quantizes the layer's weights and folds its running statistics, which gives codes, scales and dead channels. */
 static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, folding *f)
 {
     *f = (folding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
@@ -129,6 +130,7 @@ static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, foldin
     return OCT_OK;
 }
 
+/* Collects weights, codes, scale and gain of channel o, and the shift that becomes its bias. */
 static channel read_channel(const folding *f, int64_t o, double *shift)
 {
     const int64_t k = oct_conv_depth(&f->shape);
@@ -140,7 +142,7 @@ static channel read_channel(const folding *f, int64_t o, double *shift)
     return c;
 }
 
-/* Folds into one channel, in the way that its scale allows. */
+/* Multiplies a channel's weights by the batch norm's gain, as its scale allows, and puts the shift in bias[o]. */
 static void fold_channel(const folding *f, int64_t o, float *bias)
 {
     double shift;

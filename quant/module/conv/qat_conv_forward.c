@@ -32,7 +32,7 @@ typedef struct leaf_sums {
     int64_t channel, channels;
 } leaf_sums;
 
-/* Adds a block of accumulators to the sums of its leaf. */
+/* Adds the sums of a = acc - offset and of a * a over a block of accumulators to those of its leaf of samples. */
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf_sums *s = args;
@@ -49,7 +49,7 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
 }
 
 /* Computes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and
- * a * a (2, O); values are acc_scale[o] * a + bias. What a channel cannot shift by is not finite either. */
+ * a * a (2, O); values are acc_scale[o] * a + bias. A shift that floats do not hold counts as not finite. */
 static bool compute_group_statistics(const call *c, const oct_bn_stats *stats, int64_t g,
                                      const double *total, const double *acc_scale)
 {
@@ -73,7 +73,7 @@ static bool compute_group_statistics(const call *c, const oct_bn_stats *stats, i
     return finite;
 }
 
-/* Sums each leaf, some channels of it at a time where its accumulators lie there. */
+/* Sums a = acc - offset and a * a: rows (leaves, 2, O); threads share leaves whose accumulators are in memory. */
 static void sum_leaves(const oct_context *cx, const call *c, double *rows)
 {
     const int64_t n = c->saved->plan.shape.out_c;
@@ -89,7 +89,7 @@ static void sum_leaves(const oct_context *cx, const call *c, double *rows)
     }
 }
 
-/* Takes the mean and inverse deviation of each group: the first pass. Updates the running values. */
+/* Computes mean and inverse deviation of each group of samples (the first pass), and updates the running values. */
 static void compute_batch_statistics(oct_context *cx, call *c)
 {
     const oct_norm_groups *groups = &c->saved->groups;
@@ -101,11 +101,11 @@ static void compute_batch_statistics(oct_context *cx, call *c)
                           .positions = oct_conv_out_numel(&c->saved->plan.shape) / n,
                           .mean = c->saved->ch.mean,
                           .inv_std = c->saved->ch.inv_std};
-    double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
+    double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 2 * sizeof *rows);
     double *acc_scale = oct_scratch(cx, (size_t)((2 * groups->count + 1) * n) * sizeof *acc_scale);
     if (rows && acc_scale && oct_bn_stats_begin(cx, &stats)) {
         double *totals = acc_scale + n;
-        memset(rows, 0, (size_t)local * (size_t)n * 16);
+        memset(rows, 0, (size_t)local * (size_t)n * 2 * sizeof *rows);
         sum_leaves(cx, c, rows);
         for (int64_t o = 0; o < n; o++)
             acc_scale[o] = (double)c->request->x->q.scale * (double)c->saved->ch.scale[o];
@@ -152,7 +152,7 @@ static void clear_dead(oct_context *cx, call *c)
     oct_scratch_end(cx, codes);
 }
 
-/* Computes the constants for an output scale. */
+/* Computes the channels' constants of every norm group for an output scale. */
 static bool compute_constants(oct_context *cx, call *c, float out_scale)
 {
     const int64_t n = c->saved->plan.shape.out_c, groups = c->saved->groups.count;
@@ -221,23 +221,23 @@ typedef struct value_counter {
     int64_t count[OCT_HISTOGRAM_BINS];
 } value_counter;
 
-/* Counts the real values of a part in. */
+/* Adds outputs, times the scale their real values, to a histogram. */
 static void count_values(void *args, int64_t first, int64_t n, const float *v)
 {
-    enum { SOME = 256 };
+    enum { BLOCK = 256 };
     value_counter *counter = args;
-    float real[SOME];
+    float real[BLOCK];
     (void)first;
-    for (int64_t i = 0; i < n; i += SOME) {
-        const int64_t some = oct_min_i64(n - i, SOME);
-        for (int64_t k = 0; k < some; k++)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t count = oct_min_i64(n - i, BLOCK);
+        for (int64_t k = 0; k < count; k++)
             real[k] = v[i + k] * counter->scale;
-        oct_histogram_add(real, some, counter->count);
+        oct_histogram_add(real, count, counter->count);
     }
 }
 
-/* Shows the fake-quant what the outputs have been, whose ranges are in units of out's scale; to an observer that counts
- * all values in a further pass. */
+/* Shows the fake-quant the ranges of the outputs, which are in units of out's scale, and, where its observer counts, a
+ * histogram of them from a further pass. */
 static void observe_outputs(oct_context *cx, const call *c, const oct_qparams *out)
 {
     const oct_layer *l = c->layer;
@@ -260,7 +260,7 @@ static void observe_outputs(oct_context *cx, const call *c, const oct_qparams *o
                                c->ranges[2 * i + 1] * out->scale);
 }
 
-/* Makes the outputs. The order of collectives depends on the module's state only, never on the rank. */
+/* Computes the outputs, in one pass or more. Collectives depend on the module's state only, never on the rank. */
 static void run_passes(oct_context *cx, call *c, bool updates_first)
 {
     const oct_layer *l = c->layer;

@@ -52,7 +52,7 @@ typedef struct window_block {
     int32_t *wide;
 } window_block;
 
-/* Writes the terms of window t of the block, in the order of the weights; those in the padding are 0. */
+/* Writes the inputs (code - zero_point) of window t of the block, in the order of weights; in the padding 0. */
 static void gather_window(const window_block *b, int64_t group, int64_t t)
 {
     const oct_conv_shape *s = b->s;
@@ -81,6 +81,7 @@ static void gather_window(const window_block *b, int64_t group, int64_t t)
     }
 }
 
+/* Sums the products of two inputs over the windows of a block: of 8-bit codes, in int32. */
 OCT_CLONES
 static int64_t narrow_dot(const int16_t *restrict a, const int16_t *restrict b)
 {
@@ -90,6 +91,7 @@ static int64_t narrow_dot(const int16_t *restrict a, const int16_t *restrict b)
     return sum;
 }
 
+/* Sums the products of two inputs over the windows of a block: of 16-bit codes, in int64. */
 OCT_CLONES
 static int64_t wide_dot(const int32_t *restrict a, const int32_t *restrict b)
 {
@@ -186,7 +188,7 @@ oct_status oct_moments_allreduce(oct_moments *m, const oct_collective *group)
 
 enum { CHANNELS = 8 }; /* that a thread rounds together, which share the rows of the factor */
 
-/* Computes the factor of one group, its rows and columns from the last weight to the first. */
+/* Computes the Cholesky factor of a group's products, damped by 1% of their mean diagonal, last weight first. */
 static oct_status factor_products(const oct_moments *m, int64_t group, double *factor)
 {
     const int64_t k = m->depth;
@@ -221,7 +223,7 @@ static int64_t find_largest(const float *weight, int64_t k)
     return largest;
 }
 
-/* Chooses the code of a weight and returns its difference. */
+/* Chooses the code of weight k plus `shift` (none for the largest, which gives the scale); returns the error. */
 static double choose_code(const channel_rounding *r, int64_t k, double shift)
 {
     const float one_over = 1.0f / r->scale;
@@ -262,6 +264,7 @@ static void end_rounding(layer_rounding *w)
     oct_free(&w->moved);
 }
 
+/* Quantizes the layer's weights to the nearest codes, for inputs of any scale. */
 static oct_status begin_rounding(const oct_qat_conv *m, layer_rounding *w)
 {
     *w = (layer_rounding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
@@ -294,8 +297,8 @@ static void round_group(layer_rounding *w, int64_t group)
         for (int64_t i = k - 1; i >= 0; i--) { /* weight k-1-i */
             const double *row = w->factor + i * k;
             for (int64_t c = 0; c < end - first; c++) {
-                const double d = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
-                add_scaled_row(i, d, row, r[c].moved);
+                const double error = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
+                add_scaled_row(i, error, row, r[c].moved);
             }
         }
     }
@@ -364,10 +367,10 @@ oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, 
     const oct_layer l = oct_qat_conv_layer(m);
     const oct_conv_shape s = oct_qat_conv_shape(m, 1, 1);
     const int64_t k = oct_conv_depth(&s), each = s.out_c / s.groups;
-    float *take = l.bn ? l.bn->running_mean : l.bias ? oct_f32(&l.bias->value) : NULL;
+    float *mean_or_bias = l.bn ? l.bn->running_mean : l.bias ? oct_f32(&l.bias->value) : NULL;
     layer_rounding w;
     oct_status status = begin_rounding(m, &w);
-    *corrected = take != NULL && input->windows > 0;
+    *corrected = mean_or_bias != NULL && input->windows > 0;
     for (int64_t o = 0; status == OCT_OK && *corrected && o < s.out_c; o++) {
         const int64_t *sum = input->sum + o / each * k;
         double shift = 0;
@@ -376,7 +379,7 @@ oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, 
                 ((double)w.codes[o * k + i] * (double)w.ch.scale[o] - (double)exact[o * k + i]) *
                 (double)sum[i];
         shift *= (double)input->scale / (double)input->windows;
-        take[o] = (float)((double)take[o] + (l.bn ? shift : -shift));
+        mean_or_bias[o] = (float)((double)mean_or_bias[o] + (l.bn ? shift : -shift));
     }
     end_rounding(&w);
     return status;
