@@ -185,7 +185,7 @@ static oct_status add_codes(findings *f, const oct_graph_node *node)
     OCT_TRY(begin_finding(f, node));
     return oct_text_add(
         f->text,
-        "its output has %d-bit codes, as its qconfig asks; what reads_value it multiplies "
+        "its output has %d-bit codes, as its qconfig asks; what reads it multiplies "
         "two bytes for each number.\n",
         fq->qconfig.bits);
 }
