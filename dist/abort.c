@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* mpirun of Open MPI 5 ends its forwarding with the first rank that ends badly, so what was said gets a moment. */
-static void let_words_pass(void)
+static void wait_for_output_to_pass(void)
 {
     int rank, size;
     if (oct_launched(&rank, &size)) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
@@ -17,7 +17,7 @@ static void let_words_pass(void)
 
 static volatile sig_atomic_t last_status;
 
-/* Does what mpirun does where it is asked to end the job. */
+/* On the alarm, mpirun has not ended the job: kills the other ranks of this host by their table, then ends this one. */
 static void end_unaided(int signal_number)
 {
     (void)signal_number;
@@ -28,7 +28,7 @@ static void end_unaided(int signal_number)
     _exit(last_status);
 }
 
-/* MPI_Abort waits for mpirun, and one that is stopped does not answer. */
+/* MPI_Abort waits for mpirun, and one that is stopped does not answer: then an alarm ends the ranks of this host. */
 void oct_abort(int exit_status)
 {
     enum { ANSWERS_WITHIN_S = 10, STOPPED_S = 1 };
@@ -36,12 +36,13 @@ void oct_abort(int exit_status)
     int started = 0, ended = 0;
     oct_rank_note_end(exit_status);
     fflush(NULL);
-    let_words_pass();
+    wait_for_output_to_pass();
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
     last_status = exit_status;
     signal(SIGALRM, end_unaided);
-    alarm(oct_launcher_stopped("", launcher)[0] ? STOPPED_S : ANSWERS_WITHIN_S);
+    const bool mpirun_is_stopped = oct_launcher_stopped("", launcher)[0] != '\0';
+    alarm(mpirun_is_stopped ? STOPPED_S : ANSWERS_WITHIN_S);
     if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
     _exit(exit_status);
 }
@@ -49,6 +50,6 @@ void oct_abort(int exit_status)
 void oct_exit_now(int exit_status)
 {
     oct_rank_note_end(exit_status);
-    let_words_pass();
+    wait_for_output_to_pass();
     _exit(exit_status);
 }

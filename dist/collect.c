@@ -13,6 +13,7 @@
 
 enum { BROADCAST_PIECE = 64 << 20 };
 
+/* In each round all values are exchanged with partners of the other half, so that all ranks hear of all. */
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 {
     oct_comm_state *s = comm->state;
@@ -24,9 +25,11 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 
     for (int r = 0; r < count; r++) {
         for (int i = 0; i < rounds[r].num_partners; i++) {
-            const oct_partner *with = &rounds[r].partner[i];
-            if (with->takes.end > 0) OCT_TRY(oct_exchange_receive(comm, with->rank, heard, bytes));
-            if (with->gives.end > 0) OCT_TRY(oct_exchange_send(comm, with->rank, values, bytes));
+            const oct_partner *partner = &rounds[r].partner[i];
+            if (partner->takes.end > 0)
+                OCT_TRY(oct_exchange_receive(comm, partner->rank, heard, bytes));
+            if (partner->gives.end > 0)
+                OCT_TRY(oct_exchange_send(comm, partner->rank, values, bytes));
         }
         OCT_TRY(oct_exchange_wait(comm, r + 1));
         for (int64_t i = 0; i < n; i++)
@@ -164,6 +167,7 @@ static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *fail
     return OCT_PEER;
 }
 
+/* OCT_OK where all ranks have it; else `mine` where this rank has failed, and OCT_PEER elsewhere. */
 static oct_status agree(const oct_collective *self, oct_status mine)
 {
     const oct_comm *comm = oct_comm_of(self);

@@ -32,7 +32,7 @@ static size_t shared_bytes(const oct_rank_node *node)
                (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * node->slot_bytes);
 }
 
-/* Counts the ranks of each host where all hosts have as many, one after another; else 1. */
+/* Returns how many ranks each host has, where that is the same number and they follow each other; else 1. */
 static int count_ranks_of_node(const oct_comm *comm)
 {
     const int size = comm->base.size;
@@ -44,7 +44,7 @@ static int count_ranks_of_node(const oct_comm *comm)
     return size % ranks == 0 ? ranks : 1;
 }
 
-/* Notes where lines and slots are in the memory of a node; false without memory. */
+/* Divides the shared memory of a node (NULL: false) into a line for the progress of each rank and slots for vectors. */
 static bool set_node_memory(oct_rank_node *node, void *memory)
 {
     shared_memory *all = memory;
@@ -68,7 +68,7 @@ static bool make_node_memory(oct_rank_node *node, const oct_host *mine)
     return true;
 }
 
-/* *all: it is good on all ranks. */
+/* Collective: sets *all to whether `good` is true on all ranks. */
 static oct_status check_on_all_ranks(const oct_comm *comm, bool good, bool *all)
 {
     int64_t bad = good ? 0 : 1;
@@ -140,7 +140,7 @@ static const char *rank_name(const oct_collective *self, int rank, char text[128
     return oct_rank_text(oct_comm_of(self), rank, text);
 }
 
-/* Begins what a communicator with a transport needs, and enters its node. */
+/* Makes the state of a communicator over this transport and its collective functions, and enters its node. */
 static oct_status open_state(oct_comm *comm, oct_transport *transport, double deadline_s,
                              size_t slot_bytes)
 {
@@ -159,7 +159,7 @@ static oct_status open_state(oct_comm *comm, oct_transport *transport, double de
     return enter_node(comm, slot_bytes);
 }
 
-/* The communicator owns the transport, even after a failure. */
+/* Opens a communicator without lanes over a transport (NULL: one process), which it owns, even after a failure. */
 static oct_status open_over(oct_comm **comm, oct_transport *transport, double deadline_s,
                             size_t slot_bytes)
 {
@@ -215,14 +215,14 @@ oct_status oct_comm_open(oct_comm **comm, double deadline_s)
     return oct_comm_over(comm, transport, deadline_s);
 }
 
-/* The transport may wait for all ranks without a deadline where it ends, so ours comes first. */
+/* Synchronizes all ranks under our deadline before the transport ends, which may wait for them without one. */
 static void synchronize_at_end(const oct_comm *comm)
 {
-    int64_t here = 0;
+    int64_t nothing = 0;
     oct_status status = OCT_OK;
     if (comm->base.size == 1) return;
     OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
-    OCT_TRY_OUT(oct_exchange_max(comm, &here, 1));
+    OCT_TRY_OUT(oct_exchange_max(comm, &nothing, 1));
     return;
 out:
     if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
@@ -234,6 +234,7 @@ void oct_comm_close(oct_comm **comm)
     if (!*comm) return;
     if ((*comm)->state && !(*comm)->state->broken) synchronize_at_end(*comm);
     const oct_comm *lane = (*comm)->besides;
+    /* A lane does not wait for lost ranks either. */
     if ((*comm)->state && lane && lane->state) lane->state->broken |= (*comm)->state->broken;
     oct_comm_close(&(*comm)->besides);
     oct_comm_state *s = (*comm)->state;

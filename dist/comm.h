@@ -14,6 +14,7 @@ typedef struct oct_comm oct_comm;
  * PMI (several tasks, each thinking it is alone) with OCT_USAGE. deadline_s: how long a wait may take,
  * those inside of MPI at its start and end too. */
 oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
+/* Synchronizes the ranks, unless one was lost, and ends the transport; sets *comm to NULL. */
 void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
 /* From now on a wait may take so long. */
 void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
@@ -43,7 +44,7 @@ const char *oct_mpi_library(void);
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
 void oct_abort(int exit_status) __attribute__((noreturn));
 
-/* Sums over the ranks, in place, by the reduction of the library below, beside which octet bench puts the own
+/* Sums over the ranks, in place, by the reduction of the library below, with which octet bench compares the own
  * one: it waits without a deadline, and its bits depend on the number of ranks. OCT_USAGE where the
  * library has none. */
 oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n) OCT_NODISCARD;

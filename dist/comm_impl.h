@@ -193,8 +193,9 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
-/* process.c. Maps a file of memory of this process, or of another one of the host; NULL where that cannot be. */
+/* process.c. Maps a file of memory of this process; NULL where that cannot be. */
 void *oct_memory_map(int file, size_t bytes);
+/* Maps the file that another process of the host has open as `file`; NULL where that cannot be, or it has another size. */
 void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
 /* OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
@@ -204,7 +205,8 @@ int oct_launcher_process(void);
 /* Writes `before` and that mpirun or its daemon is stopped, with the remedy; "" where none of them is. */
 const char *oct_launcher_stopped(const char *before, char text[128]);
 
-/* exchange.c. `data` stays untouched until the wait. A transfer of 0 bytes is none. */
+/* exchange.c. Begins the next operation; fails where ranks have been lost before. Of receive and send, `data` stays
+ * untouched until the wait; a transfer of 0 bytes is none. */
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;
 oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
                                 size_t bytes) OCT_NODISCARD;
@@ -214,12 +216,12 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
  * transfers. */
 void oct_exchange_signal(const oct_comm *comm, uint64_t progress);
 oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress) OCT_NODISCARD;
-/* Shows the node what the operation is about, so that a rank with something else in mind is found. */
+/* Shows the node this rank's operation and its length in bytes, so that a rank in another operation is found. */
 void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 /* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for a rank which itself
  * waits gives up later, so that the rank that is truly missing is named. */
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
-/* Finds out what has ended since, without waiting; something is in flight. */
+/* Finds out, without waiting, which transfers or lines (at least one is waited for) have ended; *moved: some have. */
 oct_status oct_exchange_poll(const oct_comm *comm, bool *moved) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
@@ -229,14 +231,16 @@ const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
 void oct_watchdog_end(void);
 
-/* collect.c: the bodies of maximum and broadcast, inside an operation that has begun. */
+/* collect.c, inside an operation that has begun: each value becomes its maximum over the ranks. */
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OCT_NODISCARD;
+/* Copies data from rank `root` to all others. */
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes,
                                   int root) OCT_NODISCARD;
 
-/* Each of these puts its functions into the interface, where there are several ranks. */
+/* Each of these puts its functions for several ranks into the collective interface. */
 void oct_supply_sums(oct_collective *group);    /* sums.c */
 void oct_supply_collect(oct_collective *group); /* collect.c */
+/* dst on rank 0 (size * bytes) = src of all ranks, in their order. */
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)

@@ -81,7 +81,7 @@ static void end_report(rank_report *r)
     if (r->rows > ROWS_MAX) add_text(r, "\n  and %d more", r->rows - ROWS_MAX);
 }
 
-/* A line for each rank of this host, by the table of ranks. */
+/* Adds a line for each rank of this host, by the table of ranks. */
 static void add_ranks_of_host(rank_report *r)
 {
     char host[OCT_HOST_BYTES];
@@ -112,7 +112,7 @@ void oct_rank_table_report(char *text, size_t size)
     end_report(&r);
 }
 
-/* What all ranks do or did last, as far as it is known here. */
+/* Writes what all ranks do or did last: those of this host by their table, others by their last message. */
 static void report_ranks(const oct_comm *comm, char *text, size_t size)
 {
     rank_report r = {.text = text, .size = size};
@@ -146,8 +146,8 @@ static void sleep_for(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* Several ranks usually find out at once and each will end the job. They go in the order of their
- * ranks, so that the user reads the sentence of one. */
+/* Forbids further exchanges and returns status. Several ranks usually find out at once and each will end the job; they
+ * wait in the order of their ranks, so that the user reads the sentence of one. */
 static oct_status break_off(const oct_comm *comm, oct_status status)
 {
     int rank = comm->base.rank;
@@ -184,6 +184,7 @@ static oct_status break_off_transport(const oct_comm *comm, int peer)
                               oct_rank_text(comm, peer, other)));
 }
 
+/* Adds to what oct_exchange_wait waits for; at a time that is messages only or lines (progress > 0) only. */
 static oct_status post_wait(const oct_comm *comm, oct_wait wait)
 {
     oct_comm_state *s = comm->state;
@@ -256,7 +257,7 @@ static oct_status fail_other_length(const oct_comm *comm, int peer, const char *
                                     oct_rank_text(comm, comm->base.rank, mine)));
 }
 
-/* Judges one finished transfer. */
+/* Checks that a transfer that has ended brought a message of this operation and of the expected length. */
 static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival)
 {
     const oct_comm_state *s = comm->state;
@@ -305,20 +306,21 @@ oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress)
     return OCT_OK;
 }
 
-/* A rank that is in the same operation by number, but has another one in mind, never comes as far. */
-static oct_status check_operation(const oct_comm *comm, int peer, uint64_t its)
+/* Fails where the line of a peer has this sequence number but another operation or length: it never comes as far. */
+static oct_status check_operation(const oct_comm *comm, int peer, uint64_t peer_word)
 {
     const oct_comm_state *s = comm->state;
-    const uint64_t mine = operation_word(s);
-    const int kind = (int)(its >> LENGTH_BITS & ((1 << KIND_BITS) - 1));
-    if (its >> 32 != mine >> 32) return OCT_OK; /* not there yet */
-    if (kind != (int)s->exchange) return fail_other_order(comm, peer, kind, (uint32_t)(its >> 32));
-    if ((its & LENGTH_MASK) != 0 && its != mine)
+    const uint64_t own_word = operation_word(s);
+    const int kind = (int)(peer_word >> LENGTH_BITS & ((1 << KIND_BITS) - 1));
+    if (peer_word >> 32 != own_word >> 32) return OCT_OK; /* not there yet */
+    if (kind != (int)s->exchange)
+        return fail_other_order(comm, peer, kind, (uint32_t)(peer_word >> 32));
+    if ((peer_word & LENGTH_MASK) != 0 && peer_word != own_word)
         return fail_other_length(comm, peer, "sums a vector", s->length);
     return OCT_OK;
 }
 
-/* Finds which lines of the node are as far as this rank waits for. */
+/* Counts the lines of the node that have newly reached the progress that this rank waits for. */
 static oct_status poll_lines(const oct_comm *comm, size_t *ended)
 {
     const oct_comm_state *s = comm->state;
@@ -422,7 +424,7 @@ static double extend_by_patience(double seconds, int patience)
     return seconds + (patience - 1) * fmin(seconds, fmax(seconds / 5, 1));
 }
 
-/* Names the rank that this one waits for, and what can be seen of its process, and returns it. */
+/* Warns with the name of the rank that this one waits for, and what can be seen of its process; returns that rank. */
 static int warn_of_wait(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;

@@ -109,7 +109,7 @@ static bool find_managed_rank(int *rank, int *size)
         return true;
     if (read_env_count("PMI_RANK", rank) && read_env_count("PMI_SIZE", size)) return true;
     if (read_env_count("PMIX_RANK", rank)) {
-        int tasks = count_slurm_tasks();
+        int tasks = count_slurm_tasks(); /* PMIx has no variable for the size */
         *size = tasks > *rank ? tasks : *rank + 1;
         return true;
     }

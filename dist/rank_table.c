@@ -93,7 +93,8 @@ static bool open_given(const char *path)
     return table != NULL;
 }
 
-/* A file of somebody else, or of another size, is none of this job; it is opened before it is looked at. */
+/* Opens or makes the table in this file; one of another user or size is none of this job. It is opened before it is
+ * checked, so that it cannot be exchanged in between. */
 static bool open_named(const char *path, int64_t lines)
 {
     enum { HOW = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
@@ -111,7 +112,7 @@ static bool open_named(const char *path, int64_t lines)
 
 static const char names_folder[] = "/dev/shm", name_prefix[] = "octet-ranks.";
 
-/* Killed jobs have left names of mpiruns that are no more. */
+/* Removes names of tables whose mpirun is gone, which killed jobs have left. */
 static void remove_stale_names(void)
 {
     DIR *all = opendir(names_folder);
@@ -143,7 +144,7 @@ static void remove_own_name(void)
     name_of_table[0] = '\0';
 }
 
-/* Keeps the words of the first rank of several. */
+/* Keeps an error message in the table, for oct_rank_table_words: the first that any rank says. */
 static void note_words(const char *words)
 {
     int32_t nobody = 0;
@@ -254,7 +255,7 @@ bool oct_rank_stop_asked(void)
     return table && atomic_load(&table->stop) != 0;
 }
 
-/* True while the process runs and has not noted its end. */
+/* True while the process runs, is not stopped, and has not noted its end. */
 static bool still_runs(int32_t pid)
 {
     for (int i = 0; i < num_lines; i++) {

@@ -52,7 +52,9 @@ typedef struct oct_rank_view {
     double since_s; /* on the clock of this host (oct_seconds) */
 } oct_rank_view;
 int oct_rank_table_lines(void); /* 0 without a table */
+/* Returns what line `line` of the table says; below oct_rank_table_lines. */
 oct_rank_view oct_rank_table_line(int line);
+/* Finds the line of a rank; false: it is none of this host, or has not started. */
 bool oct_rank_table_find(int rank, oct_rank_view *view);
 
 /* Writes what the ranks of this host do, or did last: rank, process, step, operation, since when; a line each, of some
@@ -65,7 +67,9 @@ bool oct_rank_stop_asked(void);
 /* A rank calls these. The first call looks for the table. */
 void oct_rank_table_enter(void);
 void oct_rank_note(oct_rank_field field, int64_t value); /* as a handler of signals may */
+/* Notes in this rank's line the operation (comm_impl.h) that it begins, its sequence number, and the time. */
 void oct_rank_note_operation(int operation, uint32_t sequence);
+/* Notes in this rank's line that it ends, with this status. */
 void oct_rank_note_end(int exit_status);
 /* What a rank said of its end, the first that said any, up to 4 KB, since mpirun may not pass it on; "": none did. */
 const char *oct_rank_table_words(void);

@@ -30,7 +30,7 @@ static const size_t short_vector_bytes = 16384;
 
 /* --- in a node ----------------------------------------------------------------------------- */
 
-/* Finds the parts of the leaves of ranks [first, end), and returns how many there are. */
+/* Finds the parts (maximal aligned subtrees) of the leaves of ranks [first, end), which are *run; returns how many. */
 static int find_parts(const oct_sum *s, int first, int end, oct_leaves *run,
                       oct_subtree parts[OCT_MAX_PARTS])
 {
@@ -120,7 +120,7 @@ int oct_sum_total_rank(const oct_comm *comm, const oct_leaves *leaves)
 /* Through slots. */
 
 /* Where vector p of a rank, over the piece at hand, is in shared memory. A rank's slots take the pieces in turn. */
-static char *slot_part(const oct_sum *s, int rank, int p)
+static char *slot_vector(const oct_sum *s, int rank, int p)
 {
     const oct_rank_node *node = &s->comm->state->node;
     const size_t slot =
@@ -129,7 +129,7 @@ static char *slot_part(const oct_sum *s, int rank, int p)
            (size_t)p * oct_sum_bytes(s, current_piece_length(s));
 }
 
-/* Copies a vector of the piece at hand but for this rank's share of it. */
+/* Copies a vector of the piece at hand except for this rank's share of it. */
 static void copy_shares_of_others(const oct_sum *s, char *to, const char *from)
 {
     const oct_piece share = oct_sum_share(s);
@@ -144,14 +144,14 @@ static void fill_slot(oct_sum *s)
 {
     const oct_piece share = oct_sum_share(s);
     if (s->second_pass) {
-        memcpy(slot_part(s, s->total_rank, 0) + oct_sum_bytes(s, share.begin),
+        memcpy(slot_vector(s, s->total_rank, 0) + oct_sum_bytes(s, share.begin),
                s->lane_total + oct_sum_bytes(s, s->lane_used),
                oct_sum_bytes(s, oct_piece_length(share)));
         s->lane_used += oct_piece_length(share);
         return;
     }
     for (int p = 0; p < s->own.num_parts; p++)
-        copy_shares_of_others(s, slot_part(s, s->comm->base.rank, p),
+        copy_shares_of_others(s, slot_vector(s, s->comm->base.rank, p),
                               s->own.vectors[p] + oct_sum_bytes(s, s->piece_begin));
 }
 
@@ -160,24 +160,24 @@ static void give_total(const oct_sum *s)
 {
     const oct_piece share = oct_sum_share(s);
     const char *total = s->comm->state->vectors[0];
-    char *to[] = {slot_part(s, s->total_rank, 0) + oct_sum_bytes(s, share.begin),
+    char *to[] = {slot_vector(s, s->total_rank, 0) + oct_sum_bytes(s, share.begin),
                   s->out + oct_sum_bytes(s, s->piece_begin + share.begin)};
     for (int i = 0; i < 2; i++)
         if (to[i] != total) memcpy(to[i], total, oct_sum_bytes(s, oct_piece_length(share)));
 }
 
-/* Of several nodes all shares are in the slot; of a single one this rank has written its own to `out`. */
+/* Copies the total of the piece from the slot to `out`; of a single node this rank's share is in `out` already. */
 static void read_total(const oct_sum *s)
 {
     char *out = s->out + oct_sum_bytes(s, s->piece_begin);
-    const char *total = slot_part(s, s->total_rank, 0);
+    const char *total = slot_vector(s, s->total_rank, 0);
     if (s->second_pass)
         memcpy(out, total, oct_sum_bytes(s, current_piece_length(s)));
     else
         copy_shares_of_others(s, out, total);
 }
 
-/* The phases of a piece in the node. */
+/* Runs the next phase of a piece in the node, through slots of shared memory. */
 static oct_status run_phase_in_slots(oct_sum *s)
 {
     const uint64_t piece = s->comm->state->node.pieces;
@@ -193,7 +193,7 @@ static oct_status run_phase_in_slots(oct_sum *s)
         s->phase = s->second_pass ? OCT_SUM_READ : OCT_SUM_MERGE;
         return oct_sum_synchronize(s, OCT_FILLED);
     case OCT_SUM_MERGE: {
-        const int parts = oct_sum_add_share(s, slot_part);
+        const int parts = oct_sum_add_share(s, slot_vector);
         if (oct_sum_num_nodes(s) == 1) {
             give_total(s);
             s->phase = OCT_SUM_READ;
@@ -242,12 +242,12 @@ static oct_status exchange_parts(oct_sum *s, const oct_round *round)
         s->scratch += oct_sum_bytes(s, oct_piece_length(round->keeps));
     }
     for (int i = 0; i < round->num_partners; i++) {
-        const oct_partner *with = &round->partner[i];
-        const int peer = rank_of_partner(s, with);
-        const size_t takes = oct_sum_bytes(s, oct_piece_length(with->takes)),
-                     gives = oct_sum_bytes(s, oct_piece_length(with->gives)),
-                     takes_at = oct_sum_bytes(s, with->takes.begin - round->keeps.begin),
-                     gives_at = oct_sum_bytes(s, with->gives.begin - s->piece.begin);
+        const oct_partner *partner = &round->partner[i];
+        const int peer = rank_of_partner(s, partner);
+        const size_t takes = oct_sum_bytes(s, oct_piece_length(partner->takes)),
+                     gives = oct_sum_bytes(s, oct_piece_length(partner->gives)),
+                     takes_at = oct_sum_bytes(s, partner->takes.begin - round->keeps.begin),
+                     gives_at = oct_sum_bytes(s, partner->gives.begin - s->piece.begin);
         for (int p = 0; p < other->num_parts && takes > 0; p++)
             OCT_TRY(oct_exchange_receive(s->comm, peer, other->vectors[p] + takes_at, takes));
         for (int p = 0; p < s->own.num_parts && gives > 0; p++)
@@ -282,18 +282,18 @@ static void merge_parts(oct_sum *s, const oct_round *round)
     }
 }
 
-/* A round backwards: what was given comes back summed, for what was taken. */
+/* A round backwards: a partner returns the total of what it was given, and gets that of what was taken from it. */
 static oct_status exchange_totals(const oct_sum *s, const oct_round *round)
 {
     for (int i = 0; i < round->num_partners; i++) {
-        const oct_partner *with = &round->partner[i];
-        const int peer = rank_of_partner(s, with);
+        const oct_partner *partner = &round->partner[i];
+        const int peer = rank_of_partner(s, partner);
         OCT_TRY(oct_exchange_receive(s->comm, peer,
-                                     s->lane_total + oct_sum_bytes(s, with->gives.begin),
-                                     oct_sum_bytes(s, oct_piece_length(with->gives))));
+                                     s->lane_total + oct_sum_bytes(s, partner->gives.begin),
+                                     oct_sum_bytes(s, oct_piece_length(partner->gives))));
         OCT_TRY(oct_exchange_send(s->comm, peer,
-                                  s->lane_total + oct_sum_bytes(s, with->takes.begin),
-                                  oct_sum_bytes(s, oct_piece_length(with->takes))));
+                                  s->lane_total + oct_sum_bytes(s, partner->takes.begin),
+                                  oct_sum_bytes(s, oct_piece_length(partner->takes))));
     }
     return OCT_OK;
 }
@@ -426,8 +426,9 @@ oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts, int6
         memset(s->out, 0, oct_sum_bytes(s, s->n));
         return OCT_OK;
     }
+    /* One more for rows, so that a rank that sums in slots is found. */
     oct_exchange_announce(comm, oct_sum_bytes(s, s->n) + (s->rows != NULL));
-    s->lane = s->n;
+    s->lane = s->n; /* elements that go through the rounds */
     s->phase = OCT_SUM_ROUND;
     if (node->memory) OCT_TRY(plan_pieces(s));
     s->halves = oct_sum_bytes(s, s->lane) >= short_vector_bytes;

@@ -103,9 +103,10 @@ void oct_sum_end_piece(oct_sum *s);
 /* The rank of this node in whose slots or rows the total is. */
 int oct_sum_total_rank(const oct_comm *comm, const oct_leaves *leaves);
 
-/* reduce.c, for sums.c: begins a sum of this rank's vectors, `stride` elements apart; runs its next phase, for which
- * nothing that was posted may be in flight; and how many steps of other ranks the wait after it has before it. */
+/* reduce.c, for sums.c: begins a sum of this rank's vectors, `stride` elements apart. */
 oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts,
                          int64_t stride) OCT_NODISCARD;
+/* Runs the next phase of a sum and moves s->phase on; nothing that was posted before may be in flight. */
 oct_status oct_sum_run_phase(oct_sum *s) OCT_NODISCARD;
+/* Returns how many waits of other ranks may come before the wait of this phase ends: the factor of its deadline. */
 int oct_sum_patience(const oct_sum *s);

@@ -22,7 +22,7 @@ static group half_of_group(group g, bool upper)
     return upper ? (group){middle, g.end} : (group){g.first, middle};
 }
 
-/* Places alternate between the halves: even ones are in the lower half. */
+/* Returns the rank at a place of the group: even places are in its lower half, odd ones in the upper, at place / 2. */
 static int rank_at_place(group g, int place)
 {
     while (group_size(g) > 1) {
@@ -45,6 +45,7 @@ static oct_piece intersect_pieces(oct_piece a, oct_piece b)
     return common.begin < common.end ? common : (oct_piece){0, 0};
 }
 
+/* Adds a partner to a round unless nothing is exchanged with it. */
 static void add_partner(oct_round *round, oct_partner partner)
 {
     if (partner.gives.begin == partner.gives.end && partner.takes.begin == partner.takes.end)
@@ -61,8 +62,8 @@ typedef struct seat {
     bool upper; /* its own half is */
 } seat;
 
-/* A rank had its share among the ranks of its own half, and keeps its share among all of both. What else it had belongs
- * to at most two ranks of the other half, at its own place and beside it, which have the rest of what it keeps. */
+/* Makes a round that halves what a rank has, its share among its own half, to its share among both halves. The rest
+ * belongs to at most two ranks of the other half, at its place and beside it, which have the rest of what it keeps. */
 static void halve_round(const seat *s, oct_round *round)
 {
     const int others = group_size(s->other), all = s->mine + others;
@@ -77,7 +78,8 @@ static void halve_round(const seat *s, oct_round *round)
     }
 }
 
-/* A rank without one opposite, at the end of the larger half, receives from the partner of its neighbour. */
+/* Makes a round that exchanges whole vectors with the rank at the same place of the other half. A rank without one
+ * opposite, at the end of the larger half, receives from the partner of its neighbour. */
 static void double_round(const seat *s, oct_round *round)
 {
     const oct_piece whole = {0, s->n}, nothing = {0, 0};

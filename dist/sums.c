@@ -80,6 +80,7 @@ static oct_status alloc_rows(const oct_collective *self, void *block, size_t cou
     return OCT_OK;
 }
 
+/* Frees what alloc_rows gave and sets the pointer at `block` to NULL. */
 static void free_rows(const oct_collective *self, void *block)
 {
     const oct_comm *comm = oct_comm_of(self);
@@ -136,7 +137,7 @@ static char *find_row(const oct_sum *s, int rank, int p)
     return memory + node->lines[in_node].rows.at + (size_t)p * s->stride;
 }
 
-/* The phases of a node that sums rows where they are. */
+/* Runs the next phase of a sum in a node whose ranks read the rows of each other in place. */
 static oct_status run_phase_in_rows(oct_sum *s)
 {
     const oct_rank_node *node = &s->comm->state->node;
@@ -172,6 +173,8 @@ static oct_status run_phase_in_rows(oct_sum *s)
     }
 }
 
+/* Returns where the total of the sum of these parts is: in the same rows of the rank that holds it, as mapped here; if
+ * rows are not shared, at `parts`. *lent: others read it in this rank's rows, from this operation on (read_since). */
 static const float *find_rows_total(const oct_collective *self, const oct_leaves *leaves,
                                     const float *parts, bool *lent)
 {
@@ -191,6 +194,7 @@ static const float *find_rows_total(const oct_collective *self, const oct_leaves
 
 /* --- sums ---------------------------------------------------------------------------------------- */
 
+/* Sums the parts of all ranks along the tree, phase by phase, and waits for other ranks after each. */
 static oct_status sum_and_wait(oct_sum *s, const oct_leaves *leaves, void *parts)
 {
     OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
@@ -283,7 +287,7 @@ static oct_status move_sums(const oct_collective *self)
     return OCT_OK;
 }
 
-/* While a lane is waited for, those after it move on. */
+/* Waits until the sums of all lanes are over. While a lane is waited for, those after it move on. */
 static oct_status finish_sums(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
@@ -301,6 +305,7 @@ static oct_status finish_sums(const oct_collective *self)
     return OCT_OK;
 }
 
+/* Adds a sum of gradients to the requests of a lane, which take turns, and lets the lanes move on without waiting. */
 static oct_status begin_sum(const oct_collective *self, const oct_leaves *leaves, float *parts,
                             int64_t stride, int64_t n)
 {

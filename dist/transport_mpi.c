@@ -33,6 +33,7 @@ static oct_status mpi_failed(int error)
     return oct_fail(OCT_LOST, "%s", text);
 }
 
+/* Starts a nonblocking send, or a receive of any tag, which the caller checks, as request `number`. */
 static oct_status begin_transfer(oct_transport *self, size_t number, const oct_transfer *transfer,
                                  void *data, int tag)
 {
@@ -114,7 +115,7 @@ static void close_duplicate(oct_transport *self, bool orderly)
     free_transport(t);
 }
 
-/* MPI_Finalize waits for all ranks. */
+/* MPI_Finalize waits for all ranks, so the watchdog limits it; after a failure it is left out. */
 static void close_transport(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;
@@ -127,10 +128,11 @@ static void close_transport(oct_transport *self, bool orderly)
     free_transport(t);
 }
 
-static oct_status duplicate_comm(MPI_Comm of, mpi_transport *t)
+/* Makes t->comm a duplicate, which all ranks wait for under the watchdog; its errors are returned, not fatal. */
+static oct_status duplicate_comm(MPI_Comm original, mpi_transport *t)
 {
     oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
-    const int error = MPI_Comm_dup(of, &t->comm);
+    const int error = MPI_Comm_dup(original, &t->comm);
     oct_watchdog_end();
     oct_rank_note(OCT_RANK_STAGE, OCT_RANK_RUNNING);
     OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
@@ -138,6 +140,7 @@ static oct_status duplicate_comm(MPI_Comm of, mpi_transport *t)
     return OCT_OK;
 }
 
+/* Opens a transport over a duplicate of the communicator, for a lane; it does not end MPI when it is closed. */
 static oct_status open_duplicate(oct_transport *self, oct_transport **opened)
 {
     const mpi_transport *first = (const mpi_transport *)self;

@@ -172,7 +172,7 @@ static void end_since_rank_is_gone(int64_t local_rank)
     oct_exit_now(oct_status_exit(OCT_LOST));
 }
 
-/* Sleeps for a tick, or less when the call is over. Returns the time that counts. */
+/* Sleeps for a tick, or less when the call is over. Returns the seconds slept, few if this process was stopped. */
 static double sleep_a_tick(void)
 {
     struct timespec until;
@@ -185,7 +185,8 @@ static double sleep_a_tick(void)
     return fmin(oct_seconds() - begin, tick_counts_s);
 }
 
-/* The thread beside a call of MPI: warns once, and ends the process after the deadline. */
+/* The thread beside a call of MPI: warns once, and ends the process after the deadline, or during MPI_Init when two
+ * looks in a row find a rank that ended before it started MPI. */
 static void *watch_call(void *unused)
 {
     double waited_s = 0, looked_s = 0;

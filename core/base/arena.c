@@ -110,7 +110,7 @@ static oct_status add_chunk(oct_arena *arena, size_t size)
     return OCT_OK;
 }
 
-/* Makes the base that the last reset has planned. */
+/* Allocates the base, the lowest chunk, in the size that the last reset has planned (wanted; 0: none). */
 static bool make_base(oct_arena *arena)
 {
     if (arena->wanted == 0) return true;
@@ -157,19 +157,20 @@ void oct_arena_rewind(oct_arena *arena, size_t mark)
     arena->position = mark;
 }
 
-/* Returns the bytes between the taken memory of the base and the borrowed. */
+/* Returns the free bytes of the base between the taken memory at its bottom (which ends where the chunk on top of the
+ * base, if any, was started) and the lowest borrowed block. */
 static size_t middle_gap(const oct_arena *arena)
 {
-    const chunk *base = arena->base, *over = arena->top;
-    while (over != base && over->previous != base)
-        over = over->previous;
-    size_t taken = over == base ? arena->position : over->start;
+    const chunk *base = arena->base, *after_base = arena->top;
+    while (after_base != base && after_base->previous != base)
+        after_base = after_base->previous;
+    size_t taken = after_base == base ? arena->position : after_base->start;
     char *end = arena->lowest ? (char *)arena->lowest : base->data + base->size;
     return (size_t)(end - base->data) - taken;
 }
 
-/* Finds the smallest gap of at least `size` bytes, by the block above it (NULL: the top of the
- * base). */
+/* Finds the smallest gap of at least `size` bytes, and only if there is none the one in the middle: the block above it
+ * (NULL: the top of the base) and where it ends. */
 static bool find_gap(const oct_arena *arena, size_t size, block **above, char **end)
 {
     const chunk *base = arena->base;
@@ -203,7 +204,8 @@ static block *borrow_from_base(oct_arena *arena, size_t size)
     return head;
 }
 
-/* Gives a block of its own, and counts by how much the base is too small for it. */
+/* Allocates a block outside of the base, and counts in `missing` by how much the base was too small: where this is the
+ * only such block, by what it exceeds the middle gap; else by all of it. */
 static block *borrow_alone(oct_arena *arena, size_t size)
 {
     block *head;
@@ -257,8 +259,8 @@ void oct_arena_give(oct_arena *arena, void *memory)
     *(head->below ? &head->below->above : &arena->lowest) = head->above;
 }
 
-/* Plans one block of what was needed: of the peak, or, where gaps made that too small, of more, and
- * enough more that it is soon found. */
+/* Frees the base and plans the next one (wanted): as large as the peak of this step, or, where gaps made that too
+ * small, larger by what overflowed, but at least by a sixteenth so that it is soon large enough. */
 static void plan_base(oct_arena *arena)
 {
     const chunk *base = arena->base;

@@ -19,16 +19,20 @@ typedef struct oct_arena oct_arena;
 oct_status oct_arena_create(oct_arena **arena) OCT_NODISCARD;
 void oct_arena_destroy(oct_arena **arena);
 
-/* Memory taken or borrowed is 64-byte aligned and not zeroed; NULL with a record on failure. */
+/* Allocates at the bottom of the arena, until a rewind or reset. Memory taken or borrowed is 64-byte aligned and not
+ * zeroed; NULL with a record on failure. */
 void *oct_arena_take(oct_arena *arena, size_t bytes);
-/* A mark says how much is taken; a rewind gives back what was taken since. */
-size_t oct_arena_mark(const oct_arena *arena);
+size_t oct_arena_mark(const oct_arena *arena); /* bytes taken so far */
+/* Gives back what was taken since the mark. */
 void oct_arena_rewind(oct_arena *arena, size_t mark);
 
+/* Allocates at the top of the arena, in the smallest gap that is large enough, until oct_arena_give. */
 void *oct_arena_borrow(oct_arena *arena, size_t bytes);
-void oct_arena_give(oct_arena *arena, void *block); /* NULL is fine */
+/* Gives a borrowed block back, in any order; NULL is fine. */
+void oct_arena_give(oct_arena *arena, void *block);
 
-/* Takes back all that was taken and borrowed; who still holds some holds it no longer. */
+/* Gives back all that was taken and borrowed, which is then invalid; plans a larger base where this step did not
+ * fit. */
 void oct_arena_reset(oct_arena *arena);
 /* Returns the most bytes that were taken and borrowed at a time. */
 size_t oct_arena_peak(const oct_arena *arena);

@@ -42,6 +42,7 @@ oct_size_text oct_text_size(int64_t bytes)
     oct_size_text size;
     double value = (double)bytes;
     size_t unit = 0;
+    /* From 999.5, 99.95 and 9.995 on, rounding gives a digit more. */
     for (; value >= 999.5 && units[unit + 1]; unit++)
         value /= 1000;
     const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;

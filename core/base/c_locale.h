@@ -13,8 +13,8 @@ int oct_snprintf(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 double oct_strtod(const char *text, char **end);
 
-/* Sizes as people read them: "999 bytes", "1.23 MB". Sizes that must agree to the byte are printed as numbers. */
 typedef struct oct_size_text {
     char text[32];
 } oct_size_text;
+/* Sizes as people read them: "999 bytes", "1.23 MB". Sizes that must agree to the byte are printed as numbers. */
 oct_size_text oct_text_size(int64_t bytes);

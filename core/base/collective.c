@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Copies the only part, which is the sum; that of no leaves at all is zero. */
+/* Copies the sum over the leaves of a single process: they are the whole batch, and so one part (subtree), or none. */
 static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, size_t bytes,
                                  void *out)
 {
@@ -127,22 +127,21 @@ const oct_collective oct_collective_one = {
     .name = alone_name,
 };
 
-/* A half has 32 bits, so sums of a million of them are exact in double: ranks are the leaves of a sum that there is
- * anyway. */
+/* Sums upper and lower 32 bits as doubles, with ranks as the leaves: that is exact for up to 2^21 ranks. */
 oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n)
 {
-    enum { AT_ONCE = 4096 };
+    enum { CHUNK = 4096 };
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double half[2 * AT_ONCE];
+    double half[2 * CHUNK];
     if (group->size == 1) return OCT_OK;
-    for (int64_t first = 0, some; first < n; first += some) {
-        some = n - first < AT_ONCE ? n - first : AT_ONCE;
-        for (int64_t i = 0; i < some; i++) {
+    for (int64_t first = 0, count; first < n; first += count) {
+        count = n - first < CHUNK ? n - first : CHUNK;
+        for (int64_t i = 0; i < count; i++) {
             half[2 * i] = (double)(values[first + i] >> 32);
             half[2 * i + 1] = (double)(values[first + i] & 0xffffffff);
         }
-        OCT_TRY(group->tree_sum_f64(group, &ranks, half, 2 * some, half));
-        for (int64_t i = 0; i < some; i++)
+        OCT_TRY(group->tree_sum_f64(group, &ranks, half, 2 * count, half));
+        for (int64_t i = 0; i < count; i++)
             values[first + i] =
                 (int64_t)half[2 * i] * ((int64_t)1 << 32) + (int64_t)half[2 * i + 1];
     }
@@ -155,8 +154,8 @@ static oct_replay *replay_of(const oct_collective *self)
     return (oct_replay *)(uintptr_t)self;
 }
 
-/* Keeps a total after the others. */
-static oct_status keep_total(oct_replay *r, const void *total, size_t bytes)
+/* Appends what a collective call returned to the recorded totals. */
+static oct_status record_total(oct_replay *r, const void *total, size_t bytes)
 {
     OCT_TRY(oct_grow(&r->totals, &r->capacity, r->used + bytes, 1));
     if (bytes > 0) memcpy(r->totals + r->used, total, bytes);
@@ -164,13 +163,13 @@ static oct_status keep_total(oct_replay *r, const void *total, size_t bytes)
     return OCT_OK;
 }
 
-/* Gives the next total that was kept. */
-static oct_status read_total(oct_replay *r, void *total, size_t bytes)
+/* Returns the next recorded total in place of a collective call. */
+static oct_status replay_total(oct_replay *r, void *total, size_t bytes)
 {
-    OCT_CHECK(r->used - r->at >= bytes, OCT_DEFECT,
+    OCT_CHECK(r->used - r->next >= bytes, OCT_DEFECT,
               "what is done again asks the other ranks for more than the first time");
-    if (bytes > 0) memcpy(total, r->totals + r->at, bytes);
-    r->at += bytes;
+    if (bytes > 0) memcpy(total, r->totals + r->next, bytes);
+    r->next += bytes;
     return OCT_OK;
 }
 
@@ -179,9 +178,9 @@ static oct_status replay_tree_sum_f32(const oct_collective *self, const oct_leav
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *out;
-    if (r->again) return read_total(r, out, bytes);
+    if (r->replays) return replay_total(r, out, bytes);
     OCT_TRY(r->ranks->tree_sum_f32(r->ranks, leaves, parts, n, out));
-    return keep_total(r, out, bytes);
+    return record_total(r, out, bytes);
 }
 
 static oct_status replay_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
@@ -189,32 +188,32 @@ static oct_status replay_tree_sum_f64(const oct_collective *self, const oct_leav
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *out;
-    if (r->again) return read_total(r, out, bytes);
+    if (r->replays) return replay_total(r, out, bytes);
     OCT_TRY(r->ranks->tree_sum_f64(r->ranks, leaves, parts, n, out));
-    return keep_total(r, out, bytes);
+    return record_total(r, out, bytes);
 }
 
 static oct_status replay_max_i64(const oct_collective *self, int64_t *values, int64_t n)
 {
     oct_replay *r = replay_of(self);
     const size_t bytes = (size_t)n * sizeof *values;
-    if (r->again) return read_total(r, values, bytes);
+    if (r->replays) return replay_total(r, values, bytes);
     OCT_TRY(r->ranks->max_i64(r->ranks, values, n));
-    return keep_total(r, values, bytes);
+    return record_total(r, values, bytes);
 }
 
 static oct_status replay_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
 {
     oct_replay *r = replay_of(self);
-    if (r->again) return read_total(r, data, bytes);
+    if (r->replays) return replay_total(r, data, bytes);
     OCT_TRY(r->ranks->broadcast(r->ranks, data, bytes, root));
-    return keep_total(r, data, bytes);
+    return record_total(r, data, bytes);
 }
 
 static oct_status replay_agree(const oct_collective *self, oct_status mine)
 {
     const oct_replay *r = replay_of(self);
-    return r->again ? mine : r->ranks->agree(r->ranks, mine);
+    return r->replays ? mine : r->ranks->agree(r->ranks, mine);
 }
 
 static double replay_waited(const oct_collective *self)
@@ -231,8 +230,8 @@ static const char *replay_name(const oct_collective *self, int rank, char text[1
 
 void oct_replay_begin(oct_replay *replay, const oct_collective *ranks)
 {
-    replay->again = !ranks;
-    replay->at = 0;
+    replay->replays = !ranks;
+    replay->next = 0;
     if (!ranks) return;
     replay->face = (oct_collective){.rank = ranks->rank,
                                     .size = ranks->size,

@@ -62,13 +62,13 @@ oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n) 
 typedef struct oct_replay {
     oct_collective face;         /* first: its functions find the rest after it */
     const oct_collective *ranks; /* borrowed */
-    bool again;
-    char *totals; /* one total after the other */
-    size_t used, capacity, at;
+    bool replays;                /* the calls return recorded totals */
+    char *totals;                /* bytes: one total after the other */
+    size_t used, capacity, next;
 } oct_replay;
 
-/* Forgets what was kept, and keeps what the calls give from now on. The sums of gradients, which go on besides a
- * backward, are no part of it. ranks NULL: from now on the calls give what was kept, and need no other rank; a call in
- * another order than was kept gives OCT_DEFECT. */
+/* Records, in place of earlier records, what the collective calls over replay->face return from now on; sums of
+ * gradients, which go on besides a backward, are not recorded. ranks NULL: from now on the calls return what was
+ * recorded, and need no other rank; a call in another order than was recorded gives OCT_DEFECT. */
 void oct_replay_begin(oct_replay *replay, const oct_collective *ranks);
 void oct_replay_free(oct_replay *replay);

@@ -97,7 +97,7 @@ static oct_isa_set isa_bit(oct_isa which)
     return 1u << which;
 }
 
-/* Each word allows its own set and those before it. */
+/* *set: the instruction set that `word` of OCT_ISA names and those listed before it; false: the word is unknown. */
 static bool isa_up_to(const char *word, oct_isa_set *set)
 {
     const size_t index = oct_registry_index(&words, word);
@@ -107,6 +107,7 @@ static bool isa_up_to(const char *word, oct_isa_set *set)
     return index < OCT_COUNT(listed);
 }
 
+/* Sets `isa` to the instruction sets of this machine that OCT_ISA allows. */
 static void find_isa(void)
 {
     const char *word = getenv("OCT_ISA");
@@ -155,7 +156,8 @@ oct_status oct_cpu_check(void)
                     oct_registry_choice(&words, " or ", choice));
 }
 
-static void find_model(void)
+/* Reads the first "model name : ..." of /proc/cpuinfo into `model`. */
+static void read_cpu_model(void)
 {
     FILE *info = fopen("/proc/cpuinfo", "re");
     if (!info) return;
@@ -172,6 +174,6 @@ static void find_model(void)
 
 const char *oct_cpu_model(void)
 {
-    pthread_once(&model_once, find_model);
+    pthread_once(&model_once, read_cpu_model);
     return model;
 }

@@ -29,7 +29,8 @@ typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
 oct_isa_set oct_cpu_isa(void); /* CPUID narrowed by OCT_ISA; computed once */
 bool oct_isa_has(oct_isa_set set, oct_isa isa);
 const char *oct_isa_name(oct_isa isa);
-const char *oct_isa_best(void); /* the word of the last set of instructions in use */
+/* Names the last listed set of instructions in use; OpenBLAS is none. */
+const char *oct_isa_best(void);
 /* Checks OCT_ISA; call once at start. */
 oct_status oct_cpu_check(void) OCT_NODISCARD;
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */

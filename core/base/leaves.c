@@ -102,7 +102,8 @@ typedef struct element {
     void (*add)(void *sum, const void *x, int64_t n);
 } element;
 
-/* Folds the rows of each part along its tree, and moves its sum to row p. Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
+/* Sums the rows (one a leaf) of each part (subtree) along its tree, in cache, and moves the sum to row p. Part p begins
+ * at row >= p, so moving in ascending order overwrites only rows already summed. */
 static int fold_rows(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
 {
     oct_subtree parts[OCT_MAX_PARTS];
@@ -188,7 +189,8 @@ static bool is_made_of(const merge_walk *w, int64_t lo, int64_t span, int count)
     return true;
 }
 
-/* Sums the node [lo, lo + span) into the vector of its first part. */
+/* Sums the parts from w->next on that make up the node of leaves [lo, lo + span) into the vector of the first; four or
+ * eight equal ones at once, in the order of the tree. */
 static void sum_node(merge_walk *w, int64_t lo, int64_t span)
 {
     const int head = w->next;
@@ -264,7 +266,7 @@ oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads)
     return (oct_cut){leaves * columns, columns, step, threads};
 }
 
-/* Returns where the units of thread t begin; total * t may be too large a number. */
+/* Returns the first unit of thread t: total * t / threads, without overflow, at a multiple of `step` in its leaf. */
 static int64_t thread_begin(const oct_cut *cut, int64_t t)
 {
     if (t == cut->threads) return cut->total;

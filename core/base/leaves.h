@@ -89,8 +89,7 @@ typedef struct oct_tile {
 oct_cut oct_cut_samples(const oct_leaves *leaves, int64_t step, int threads);
 /* Says whether threads that take whole leaves would leave much time unused. */
 bool oct_leaves_want_cut(const oct_leaves *leaves, int threads);
-/* Cuts `leaves` leaves of `columns` columns: in steps of 16 or, where that makes tiles of unequal size, of
- * fewer. */
+/* Cuts leaves at multiples of `step` columns: a cache line of floats, or less until each thread has two steps. */
 oct_cut oct_cut_columns(int64_t leaves, int64_t columns, int threads);
 
 oct_tile oct_tile_begin(const oct_cut *cut, int t);

@@ -98,7 +98,7 @@ void oct_log_again(bool again)
     pthread_mutex_unlock(&lock);
 }
 
-/* A link would lead out of the folder that the log belongs to, and a pipe waits for a reader. */
+/* Opens a log to append to; no link, which would lead out of its folder, and no pipe, which waits for a reader. */
 static oct_status open_log_file(const char *path, FILE **opened)
 {
     struct stat info;

@@ -237,6 +237,7 @@ enum { LANES = 8 };
 
 static const uint64_t basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
 
+/* FNV-1a over words of 64 bits in LANES independent lanes, then over the lanes and the rest; ends as splitmix64. */
 uint64_t oct_digest(const void *data, size_t bytes)
 {
     const char *at = data, *end = at + bytes;

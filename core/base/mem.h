@@ -33,7 +33,7 @@ oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT
  * exhaustion is. For requests that come from an untrusted file. Says whether the guard before has refused something. */
 bool oct_mem_guard(size_t bytes);
 
-/* Counts memory that was had elsewhere; negative: given back there. */
+/* Counts memory that oct_alloc did not give, such as mapped files, as live; negative: it is given back. */
 void oct_mem_count(int64_t bytes);
 size_t oct_mem_live(void);
 size_t oct_mem_peak(void);

@@ -73,9 +73,9 @@ void oct_registry_report_missing(const oct_registry *r, const char *key, const c
 
 oct_status oct_registry_add(oct_registry *r, const void *item)
 {
-    const void *there = oct_registry_find(r, item_name(item));
-    if (there == item) return OCT_OK;
-    OCT_CHECK(!there, OCT_USAGE, "there is %s '%s' already; give yours another name", r->what,
+    const void *same_name = oct_registry_find(r, item_name(item));
+    if (same_name == item) return OCT_OK;
+    OCT_CHECK(!same_name, OCT_USAGE, "there is %s '%s' already; give yours another name", r->what,
               item_name(item));
     OCT_CHECK(r->num_added < OCT_REGISTRY_ADDED_MAX, OCT_USAGE,
               "%s '%s' is one too many; plug-ins can add %d", r->what, item_name(item),

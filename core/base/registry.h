@@ -29,7 +29,7 @@ size_t oct_registry_count(const oct_registry *r);
 const void *oct_registry_at(const oct_registry *r, size_t i);
 const char *oct_registry_name(const oct_registry *r, size_t i);
 const void *oct_registry_find(const oct_registry *r, const char *name); /* NULL */
-/* The number of the thing; the count when there is none of this name. */
+/* Returns the index of the thing of this name; the count when there is none. */
 size_t oct_registry_index(const oct_registry *r, const char *name);
 /* The name that is nearest to a word (oct_nearest); NULL when none is near. */
 const char *oct_registry_nearest(const oct_registry *r, const char *word);

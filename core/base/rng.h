@@ -14,11 +14,12 @@ typedef enum oct_stream {
     OCT_STREAM_DROPOUT = 6,
 } oct_stream;
 
-/* Draws four 32-bit words with key = seed and counter = (index, stream, sub). */
+/* Draws four 32-bit words by Philox4x32-10 with key = seed and counter = (index, stream, sub). */
 void oct_philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t sub, uint32_t out[4]);
 
 float oct_uniform(uint32_t bits);              /* [0, 1), multiples of 2^-24 */
 uint32_t oct_below(uint32_t bits, uint32_t n); /* [0, n), by multiply-shift */
+/* x[i] is uniform in [lo, hi), or normal by Box-Muller, from word i % 4 of the draw with index i / 4. */
 void oct_fill_uniform(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float lo,
                       float hi);
 void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float mean,

@@ -36,9 +36,10 @@ static const struct {
 #undef X
 };
 
-/* Adds a problem to the record. The text is formatted aside first, since an argument may point into the record itself. */
-OCT_PRINTF(3, 0)
-static void add_problem(oct_status code, bool new_record, const char *format, va_list args)
+/* Adds a problem to the record, or to a new one; `more` counts those without room. The text is formatted aside first,
+ * since an argument may point into the record. */
+static OCT_PRINTF(3, 0) void add_problem(oct_status code, bool new_record, const char *format,
+                                         va_list args)
 {
     char text[AREA];
     if (oct_vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
@@ -139,7 +140,7 @@ void oct_assert_failed(const char *condition, const char *file, int line)
     fprintf(stderr, "octet: error: %s:%d: broken invariant: %s; this is a defect in Octet\n", file,
             line, condition);
     fflush(stderr);
-    void (*stop)(void) = atomic_exchange(&stop_hook, NULL);
+    void (*stop)(void) = atomic_exchange(&stop_hook, NULL); /* once, as it may fail itself */
     if (stop) stop();
     abort();
 }

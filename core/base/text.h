@@ -18,8 +18,8 @@ bool oct_ends_with(const char *text, const char *ending);
  * Damerau-Levenshtein distance, else one with a part that begins as the word does (fashion: fashion-mnist), or NULL
  * when none is near (distance above a third of the length, of a part above a quarter). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
-/* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may be in text. */
 enum { OCT_HINT_BYTES = 128 };
+/* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may be in text. */
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
                              size_t count, const char *otherwise);
 
@@ -28,6 +28,7 @@ typedef struct oct_text {
     size_t length, capacity;
 } oct_text;
 
+/* Appends formatted text. */
 oct_status oct_text_add(oct_text *text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 void oct_text_free(oct_text *text);
 
@@ -38,11 +39,10 @@ void oct_text_clean(char *text);
 
 /* The character at `text` (below `end`) and its bytes, or -1 and one byte when it is not UTF-8. */
 int32_t oct_utf8(const char *text, const char *end, size_t *bytes);
-/* Makes a word of the user's fit for a message: control characters masked, cut to a readable
- * length. */
 typedef struct oct_shown {
     char text[72];
 } oct_shown;
+/* Makes a word of the user's fit for a message: control characters masked, cut to a readable length. */
 oct_shown oct_show(const char *text, size_t length);
 
 double oct_seconds(void); /* monotonic clock */

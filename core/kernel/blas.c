@@ -28,6 +28,7 @@ static struct {
                   size_t triangle_length);
 } blas = {.once = PTHREAD_ONCE_INIT};
 
+/* Sets the function pointer at `function`; blas.reason keeps why the first one that is missing could not be found. */
 static void find_function(void *library, const char *name, void *function)
 {
     void *found = library ? dlsym(library, name) : NULL;
@@ -37,6 +38,7 @@ static void find_function(void *library, const char *name, void *function)
     snprintf(blas.reason, sizeof blas.reason, "%s", reason ? reason : name);
 }
 
+/* Loads OpenBLAS, with one thread since its callers are threads; where that fails, blas.reason says why. */
 static void load_library(void)
 {
     setenv("OPENBLAS_NUM_THREADS", "1", 1);

@@ -18,8 +18,6 @@ oct_status oct_blas_init(void) OCT_NODISCARD;
 /* Version and kernels of what is loaded, such as "OpenBLAS 0.3.21, SkylakeX". */
 const char *oct_blas_name(void);
 
-/* c (m, n) = alpha * op(a) (m, k) * op(b) (k, n) + beta * c, row by row, where op transposes if asked. lda, ldb,
- * ldc: floats between the rows as stored. beta 0 does not read c. OpenBLAS is loaded. */
 typedef struct oct_sgemm_call {
     bool trans_a, trans_b;
     int64_t m, n, k;
@@ -29,6 +27,8 @@ typedef struct oct_sgemm_call {
     int64_t lda, ldb, ldc;
 } oct_sgemm_call;
 
+/* c (m, n) = alpha * op(a) (m, k) * op(b) (k, n) + beta * c, row by row, where op transposes if asked. lda, ldb,
+ * ldc: floats between the rows as stored. beta 0 does not read c. OpenBLAS is loaded. */
 void oct_sgemm(const oct_sgemm_call *call);
 
 /* Replaces the lower triangle of a (n x n, row by row) by L with L L^T = a, by LAPACK's dpotrf; what is above the

@@ -120,8 +120,9 @@ typedef struct oct_conv_pass {
     bool add;          /* backward to data: adds to grad_x */
 } oct_conv_pass;
 
-/* y = x * weight + bias; float. */
+/* Packs weights (O, kh, kw, I/groups) for oct_conv_forward. */
 void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed);
+/* y = x * weight + bias; float. */
 void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
 /* Makes of the gradient of the output an operand of both backward products: rows (positions) of
@@ -130,10 +131,11 @@ void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *s
 void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
                         const float *factor, void *out);
 
-/* grad_x = or += the transposed convolution of rows of the gradient. weight: floats, which bfloat16
- * numerics round; NULL: codes (weights as whole numbers, exact in both) instead. */
+/* Packs weights for oct_conv_backward_data: floats, which bfloat16 numerics round; weight NULL: codes (weights as whole
+ * numbers, exact in both numerics) instead. */
 void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, const int8_t *codes,
                                  void *packed);
+/* grad_x = or += the transposed convolution of rows of the gradient. */
 void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
 /* A weight gradient is multiplied with an input: floats, which bfloat16 numerics round, or the exact whole
@@ -161,8 +163,8 @@ typedef struct oct_conv_weight_pass {
 /* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
  * zeros, so -0 becomes 0; what is there is not read. The layout is transposed: for each group (depth,
  * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
- * sums of several leaves are added by the balanced tree before they are written or added: the bits of a
- * row for each and core/base/leaves.h. Threads may share a pass by its channels, cut as
+ * sums of several leaves are added by the balanced tree before they are written or added: the bits are those of
+ * one row for each leaf, added as core/base/leaves.h says. Threads may share a pass by its channels, cut as
  * oct_conv_weight_cut says; each packs the gradient for itself. */
 void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
                               void *scratch);

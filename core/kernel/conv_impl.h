@@ -46,15 +46,16 @@ static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct
 /* Fills in the part of a plan that is about weight gradients. */
 void oct_weight_product_init(oct_conv_plan *p);
 
-/* Depthwise layers have one filter a channel. Gradients of the output are rows of floats, (positions, C),
- * whatever the numerics. Every element of y and grad_x is one sum over all taps, those in the padding as
- * zeros; products and sums are rounded one by one. With a group a channel, the transposed layout of sums
+/* Plans the products that the plan is for. Depthwise layers have one filter a channel. Gradients of the output are rows
+ * of floats, (positions, C), whatever the numerics. Every element of y and grad_x is one sum over all taps, those in
+ * the padding as zeros; products and sums are rounded one by one. With a group a channel, the transposed layout of sums
  * is that of the weights. */
-void oct_depthwise_plan_init(oct_conv_plan *p); /* all products that the plan is for */
+void oct_depthwise_plan_init(oct_conv_plan *p);
 void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8_t *codes,
                         oct_direction direction, void *packed);
 void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch);
-/* The channels of a pass begin at a multiple of OCT_DEPTHWISE_LANES, and end there or with all. */
+/* sums (C, taps) = or += factor * weight gradient over the samples. The channels of a pass begin at a multiple of
+ * OCT_DEPTHWISE_LANES, and end at one or with all. */
 void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_weight_pass *pass,
                                    void *scratch);
 
@@ -109,6 +110,6 @@ static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t l
 void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
                             const oct_weight_block *b, const oct_weight_scratch *r);
 
-/* Makes the panels of a group of the gradient's rows (oct_conv_grad_rows). */
+/* Packs the gradient's rows (oct_conv_grad_rows) of a group and a block into panels, line by line of the output. */
 void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
                             const oct_weight_scratch *r);

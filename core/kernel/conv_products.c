@@ -22,7 +22,8 @@ static int64_t grad_words(const oct_conv_config *c)
     return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, outs);
 }
 
-/* Plans the panels of packed weights, and the rows and runs of a direction. */
+/* Plans one direction: rows of x or of the gradient, `words` 4-byte words a tap, times weights in panels of col_tile
+ * columns (channels of the result). */
 static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_direction direction)
 {
     const oct_conv_shape *s = &c->shape;
@@ -64,22 +65,23 @@ void oct_conv_plan_tables(oct_conv_plan *p, void *memory)
     if (data->table_bytes > 0) oct_conv_window_tables(data, (char *)memory + forward->table_bytes);
 }
 
-/* Multiplies the rows of `pass` with the packed weights, group by group. */
+/* y = bias + x * packed weights, or y += it, block by block of positions; in a block each class of positions, those
+ * that see the same taps, is one product for each group. */
 static void multiply_rows(const oct_conv_product *d, oct_product_fn *product,
                           const oct_conv_pass *pass)
 {
     const oct_conv_window *w = &d->window;
     const int64_t stride = w->layout.acc_stride;
     for (int64_t n = 0; n < pass->samples; n += w->period) {
-        const int64_t now = oct_min_i64(w->period, pass->samples - n);
+        const int64_t samples = oct_min_i64(w->period, pass->samples - n);
         const char *x = (const char *)pass->x + n * w->x_bytes;
         for (const oct_conv_window_block *b = w->blocks; b < w->blocks + w->num_blocks; b++) {
             float *to = pass->y + (n * w->positions + b->position) * stride;
-            const int64_t positions = b->positions / w->period * now;
+            const int64_t positions = b->positions / w->period * samples;
             for (int64_t i = 0; pass->bias && i < positions; i++)
                 memcpy(to + i * stride, pass->bias, (size_t)stride * sizeof *to);
             for (int64_t c = b->first_class; c < b->first_class + b->classes; c++) {
-                oct_product p = oct_conv_window_product(w, &w->classes[c], now, x, to);
+                oct_product p = oct_conv_window_product(w, &w->classes[c], samples, x, to);
                 p.panel_bytes = d->panel_bytes;
                 p.n = d->columns;
                 p.add = pass->add || pass->bias;
@@ -95,6 +97,7 @@ static void multiply_rows(const oct_conv_product *d, oct_product_fn *product,
     }
 }
 
+/* A panel holds `tile` outputs of a group, transposed to (depth, tile); the last one is filled up with zeros. */
 void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed)
 {
     const oct_conv_shape *s = &p->config.shape;
@@ -123,9 +126,8 @@ void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *s
         multiply_rows(&p->forward, p->config.kernel->f32, pass);
 }
 
-OCT_CLONES
-static void scale_rows(int64_t rows, int64_t channels, const float *from, const float *factor,
-                       float *restrict to)
+OCT_CLONES static void scale_rows(int64_t rows, int64_t channels, const float *from,
+                                  const float *factor, float *restrict to)
 {
     for (int64_t r = 0; r < rows; r++, from += channels, to += channels) {
         for (int64_t c = 0; c < channels; c++)
@@ -133,10 +135,9 @@ static void scale_rows(int64_t rows, int64_t channels, const float *from, const 
     }
 }
 
-/* Rounds rows of an even number of channels, or of groups that have one. */
-OCT_CLONES
-static void round_rows(int64_t rows, int64_t channels, const float *from, const float *factor,
-                       uint16_t *restrict to)
+/* to = from * factor (NULL: 1) as bfloat16, rows of an even number of channels, or of groups that have one. */
+OCT_CLONES static void round_rows(int64_t rows, int64_t channels, const float *from,
+                                  const float *factor, uint16_t *restrict to)
 {
     if (!factor) {
         for (int64_t i = 0; i < rows * channels; i++)
@@ -149,7 +150,8 @@ static void round_rows(int64_t rows, int64_t channels, const float *from, const 
     }
 }
 
-/* Rounds one row of one group: channels in pairs, filled up with 0. */
+/* Rounds one row of one group to bfloat16, channels in pairs, filled up with 0; for a kernel without bfloat16 as
+ * floats, of each pair the second first (float_kernel.h). */
 static void round_group_row(const oct_float_kernel *k, int64_t n, const float *from,
                             const float *factor, void *to)
 {
@@ -199,31 +201,31 @@ typedef struct tap_columns {
     int64_t panel_bytes;
 } tap_columns;
 
-/* Reads the columns as bfloat16 from weight `at` on, and zeros after them. */
+/* Reads `columns` weights from index `at` on as bfloat16, one in the lower half of each word, and zeros after them. The
+ * caller combines two outputs to words of pairs. */
 static inline __attribute__((always_inline)) void
-read_halves(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict half)
+read_bf16_words(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict words)
 {
     if (t->values) {
         for (int64_t c = 0; c < columns; c++)
-            half[c] = oct_bf16_word(t->values[at + c]);
+            words[c] = oct_bf16_word(t->values[at + c]);
     } else {
         for (int64_t c = 0; c < columns; c++)
-            half[c] = oct_bf16_word((float)t->codes[at + c]);
+            words[c] = oct_bf16_word((float)t->codes[at + c]);
     }
     for (int64_t c = columns; c < OCT_PACKED_COLUMNS; c++)
-        half[c] = 0;
+        words[c] = 0;
 }
 
-/* Packs pairs of outputs as words of two bfloat16, panel by panel. */
-OCT_CLONES
-static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
+/* Packs one tap as bfloat16 words: each pair of outputs makes one tile in every panel of the columns. */
+OCT_CLONES static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
 {
     int64_t at = t->at;
     char *tile = t->tile;
     for (int64_t o = 0; o < t->outs; o += 2, at += 2 * t->depth) {
         uint32_t first[OCT_PACKED_COLUMNS], second[OCT_PACKED_COLUMNS];
-        read_halves(t, at, t->columns, first);
-        read_halves(t, at + t->depth, o + 1 < t->outs ? t->columns : 0, second);
+        read_bf16_words(t, at, t->columns, first);
+        read_bf16_words(t, at + t->depth, o + 1 < t->outs ? t->columns : 0, second);
         char *to = tile;
         tile = oct_store_pair_tile(k, first, second, to);
         for (int64_t c = k->col_tile; c < t->columns; c += k->col_tile) {
@@ -233,7 +235,8 @@ static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
     }
 }
 
-/* Packs outputs as words of one float. */
+/* Packs one tap as floats: each output, `depth` weights after the one before, makes one tile of col_tile input
+ * channels, of 4 bytes each, in every panel. */
 static void pack_floats(const oct_float_kernel *k, const tap_columns *t)
 {
     int64_t at = t->at;
@@ -268,11 +271,12 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
         oct_depthwise_pack(s, weight, codes, OCT_BACKWARD, packed);
         return;
     }
-    const int64_t parts = (d->columns + OCT_PACKED_COLUMNS - 1) / OCT_PACKED_COLUMNS;
+    const int64_t blocks = (d->columns + OCT_PACKED_COLUMNS - 1) / OCT_PACKED_COLUMNS;
+    /* Turn i packs a block of columns (input channels) of one tap of one group. */
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < s->groups * parts * taps; i++) {
-        const int64_t g = i / (parts * taps), tap = i % taps;
-        const int64_t c = i / taps % parts * OCT_PACKED_COLUMNS;
+    for (int64_t i = 0; i < s->groups * blocks * taps; i++) {
+        const int64_t g = i / (blocks * taps), tap = i % taps;
+        const int64_t c = i / taps % blocks * OCT_PACKED_COLUMNS;
         tap_columns t = all;
         t.columns = oct_min_i64(OCT_PACKED_COLUMNS, d->columns - c);
         t.at = g * t.outs * t.depth + tap * d->columns + c;
@@ -294,9 +298,8 @@ void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, v
         multiply_rows(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
 }
 
-OCT_CLONES
-void oct_bias_backward(int64_t rows, int64_t pitch, int64_t channels, const float *grad_y,
-                       float *restrict grad_bias)
+OCT_CLONES void oct_bias_backward(int64_t rows, int64_t pitch, int64_t channels,
+                                  const float *grad_y, float *restrict grad_bias)
 {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < channels; c++)

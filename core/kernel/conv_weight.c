@@ -31,32 +31,32 @@ enum {
     TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
-/* Gives a pointwise convolution another shape of its positions, which any shape serves. Long lines are transposed in whole vectors, and pairs
- * want lines of even length. A block is enough for what is put in one line, however many samples there
- * are. */
+/* Gives a pointwise convolution, whose positions may have any (h, w), long lines of even length: they are transposed in
+ * whole vectors and paired. Small planes of all samples become one line (*samples: 1), one block however long. */
 static oct_conv_shape reshape_positions(const oct_conv_shape *s, int64_t *samples)
 {
-    oct_conv_shape one = *s;
-    if (!oct_conv_is_pointwise(s)) return one;
+    oct_conv_shape reshaped = *s;
+    if (!oct_conv_is_pointwise(s)) return reshaped;
     const int64_t plane = s->in_h * s->in_w;
     const bool even = plane % 2 == 0;
     if (even ? plane * *samples <= BLOCK_WORDS : plane < MERGED_POSITIONS) {
-        one.in_h = 1;
-        one.in_w = plane * *samples;
+        reshaped.in_h = 1;
+        reshaped.in_w = plane * *samples;
         *samples = *samples > 0;
     } else if (even && plane <= BLOCK_WORDS) {
-        one.in_h = 1;
-        one.in_w = plane;
+        reshaped.in_h = 1;
+        reshaped.in_w = plane;
     } else if (even && s->in_w % 2 != 0) {
-        one.in_h /= 2;
-        one.in_w *= 2;
+        reshaped.in_h /= 2;
+        reshaped.in_w *= 2;
     }
-    one.out_h = one.in_h;
-    one.out_w = one.in_w;
-    return one;
+    reshaped.out_h = reshaped.in_h;
+    reshaped.out_w = reshaped.in_w;
+    return reshaped;
 }
 
-/* Plans how a line of a plane is laid out, and how far lines, samples and planes are apart. */
+/* Plans a line as (copies, phases, pitch) values: a phase has the columns of one remainder by the stride, `shifts` more
+ * than the output; pairs of floats (swapped) have a second copy for odd shifts. */
 static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
@@ -73,7 +73,7 @@ static void plan_planes(oct_weight_plan *p)
     p->plane = p->block_samples * p->sample;
 }
 
-/* Plans a leaf of `samples` samples. */
+/* Plans the gradient of a leaf of `samples` samples, in blocks of samples or lines with about BLOCK_WORDS words. */
 static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
 {
     const int64_t tile = c->kernel->col_tile;
@@ -98,8 +98,8 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
 
 /* Lays scratch out (NULL: nowhere) for `leaves` leaves with this plan, or with that of fewer samples;
  * returns its bytes. */
-static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
-                      oct_weight_scratch *r)
+static size_t lay_out_scratch(const oct_weight_plan *p, int64_t leaves, void *scratch,
+                              oct_weight_scratch *r)
 {
     size_t used = 0;
     const int64_t depth = oct_conv_depth(&p->s);
@@ -135,12 +135,12 @@ void oct_weight_product_init(oct_conv_plan *p)
     w->leaves = 1;
     while (w->leaf.blocks == 1 && 2 * w->leaves <= most && 2 * w->leaves * words <= GROUP_WORDS)
         w->leaves *= 2;
-    const size_t one = lay_out(&w->leaf, 1, NULL, &r);
-    const size_t all = lay_out(&w->leaf, w->leaves, NULL, &r);
+    const size_t one = lay_out_scratch(&w->leaf, 1, NULL, &r);
+    const size_t all = lay_out_scratch(&w->leaf, w->leaves, NULL, &r);
     w->scratch_bytes = one > all ? one : all;
 }
 
-/* Gives leaf i of several its part of scratch. */
+/* Returns the scratch of leaf i of several: planes and panels are its alone, the rest is shared. */
 static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t i)
 {
     oct_weight_scratch r = *all;
@@ -155,9 +155,9 @@ typedef struct kernel_rows {
     int64_t line, lines; /* of the block: only these are not all zeros */
 } kernel_rows;
 
-/* Finds the lines of the block for which kernel row ky is inside the input. */
-static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
-                         int64_t *line, int64_t *lines)
+/* Finds the lines y of the block with 0 <= y * stride_h - pad_top + ky * dilation_h < in_h; *line: within the block. */
+static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
+                              int64_t *line, int64_t *lines)
 {
     const oct_conv_shape *s = &p->s;
     const int64_t above = s->pad_top - ky * s->dilation_h, below = s->in_h - 1 + above;
@@ -168,7 +168,7 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Goes on to the kernel rows after those in c; false at the end. Neighbours that see the same lines are multiplied
+/* Moves c to the next kernel rows of one product; false at the end. Neighbours that see the same lines are multiplied
  * together, and all of them where each has few rows of the product. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
@@ -179,15 +179,15 @@ static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b
         *c = (kernel_rows){0, p->s.kernel_h, 0, b->lines};
         return true;
     }
-    lines_inside(p, b, c->end++, &c->line, &c->lines);
+    find_lines_inside(p, b, c->end++, &c->line, &c->lines);
     for (; c->end < p->s.kernel_h; c->end++) {
-        lines_inside(p, b, c->end, &line, &lines);
+        find_lines_inside(p, b, c->end, &line, &lines);
         if (line != c->line || lines != c->lines) break;
     }
     return true;
 }
 
-/* Lists the runs of a row: the lines of the output that the kernel rows see. */
+/* Lists the runs of a row of the product: each output line that the kernel rows see, in a plane and among the tiles. */
 static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, const kernel_rows *c,
                          oct_run *runs)
 {
@@ -202,7 +202,7 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
     return count;
 }
 
-/* Returns where the rows of tap (ky, kx) begin in the plane of the first channel. */
+/* Returns the byte of a plane where tap (ky, kx) is: column kx * dilation_w is value column / stride_w of a phase. */
 static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
     const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
@@ -212,7 +212,7 @@ static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
     return (row * p->line + line * p->pitch + shift - copy) * p->element;
 }
 
-/* Lists rows [first, first + m) of the product, which are (ky, kx, channel). */
+/* Lists where rows [first, first + m) of the product, which are (ky, kx, channel), begin in planes and sums. */
 static void list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
 {
     int64_t tap = first / p->ins, channel = first % p->ins;
@@ -231,9 +231,8 @@ write_scaled(int64_t n, const bool add, const float *from, const float *factor, 
 }
 
 /* Writes or adds sums, times a factor each; factor NULL: 1. */
-OCT_CLONES
-static void write_rows(int64_t rows, int64_t n, const float *from, const float *factor, bool add,
-                       float *restrict to)
+OCT_CLONES static void write_rows(int64_t rows, int64_t n, const float *from, const float *factor,
+                                  bool add, float *restrict to)
 {
     for (int64_t r = 0; r < rows; r++, from += n, to += n) {
         if (factor && add)
@@ -245,19 +244,20 @@ static void write_rows(int64_t rows, int64_t n, const float *from, const float *
     }
 }
 
-/* Writes or adds the sums of rows [first, first + m), which are (ky, kx, channel), to those of the pass. */
+/* Writes or adds sums of rows [first, first + m), which are (ky, kx, channel); a pass over some channels has gaps. */
 static void write_sums(const oct_weight_plan *p, int64_t first, int64_t m, const float *from,
                        const float *factor, const oct_conv_weight_pass *c)
 {
-    const int64_t all = p->s.in_c / p->s.groups;
+    const int64_t group_ins = p->s.in_c / p->s.groups;
     for (int64_t end = first + m, rows; first < end; first += rows, from += rows * p->outs) {
         const int64_t tap = first / p->ins, channel = first % p->ins;
-        rows = p->ins == all ? end - first : oct_min_i64(p->ins - channel, end - first);
-        write_rows(rows, p->outs, from, factor, c->add, c->sums + (tap * all + channel) * p->outs);
+        rows = p->ins == group_ins ? end - first : oct_min_i64(p->ins - channel, end - first);
+        write_rows(rows, p->outs, from, factor, c->add,
+                   c->sums + (tap * group_ins + channel) * p->outs);
     }
 }
 
-/* Multiplies m rows with all columns of a group. */
+/* sums (m, outs) = or += the product of m rows and all panels of a group, in bfloat16 pairs or floats. */
 static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_t m, float *sums)
 {
     product->panel_bytes = p->panel_bytes;
@@ -270,7 +270,7 @@ static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_
         p->kernel->f32(product);
 }
 
-/* Multiplies a block; after the last one sums are done. */
+/* Adds the products of one block of positions to the sums; after the last block writes them to those of the pass. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
                            const oct_weight_scratch *r, const oct_conv_weight_pass *c)
 {
@@ -289,7 +289,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
     }
 }
 
-/* Multiplies one leaf, block by block. c: of the group. */
+/* Computes the gradient of one leaf and group of the convolution, block by block. c: the pass of this group. */
 static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_conv_weight_pass *c,
                           const oct_weight_scratch *r)
 {
@@ -323,6 +323,7 @@ typedef struct leaf_group {
     oct_weight_scratch scratch;
 } leaf_group;
 
+/* Describes a leaf that is worked beside others: one block has all its positions. runs: memory for its list of runs. */
 static group_leaf group_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *r,
                                 oct_run *runs)
 {
@@ -348,7 +349,8 @@ static bool next_runs(group_leaf *l)
     return true;
 }
 
-/* Sums rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
+/* Computes rows [first, first + m) leaf by leaf and adds them along the tree: `waiting` is a stack, `height` high, of
+ * sums that wait for their right neighbour. Full leaves share a list of rows. */
 static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
                                  const oct_conv_weight_pass *c)
 {
@@ -358,8 +360,8 @@ static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
     for (int64_t i = 0; i < t->leaves; i++) {
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
-        const bool adds = i % 2 == 1;
-        int merges = oct_tree_merges(i, t->leaves) - adds;
+        const bool is_right = i % 2 == 1;
+        int merges = oct_tree_merges(i, t->leaves) - is_right;
         oct_product product = {.x = r.planes,
                                .rows = r.rows,
                                .runs = l->runs,
@@ -367,8 +369,8 @@ static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
                                .packed = r.panels};
         if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, r.rows);
         multiply_rows(&l->plan, &product, m, sums);
-        if (!adds) height++;
-        write_rows(m, n, sums, c->factor, adds, waiting[height - 1]);
+        if (!is_right) height++;
+        write_rows(m, n, sums, c->factor, is_right, waiting[height - 1]);
         for (; merges > 0; merges--, height--)
             write_rows(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
     }
@@ -412,37 +414,38 @@ static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
     }
 }
 
-/* Gives the part of the pass that is about one group of the convolution; false where there is none. */
+/* Restricts a pass to one group of the convolution: its channels (false: none), factors and sums. */
 static bool pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, int64_t group,
-                          oct_conv_weight_pass *own)
+                          oct_conv_weight_pass *group_pass)
 {
     const oct_conv_shape *s = &p->config.shape;
     const int64_t outs = s->out_c / s->groups, ins = s->in_c / s->groups, first = group * ins;
     const int64_t end = pass->channels > 0 ? pass->channel + pass->channels : s->in_c;
-    *own = *pass;
-    own->channel = oct_max_i64(pass->channel, first);
-    own->channels = oct_min_i64(end, first + ins) - own->channel;
-    if (own->factor) own->factor += group * outs;
-    own->sums += group * outs * oct_conv_depth(s) + (own->channel - first) * outs;
-    return own->channels > 0;
+    *group_pass = *pass;
+    group_pass->channel = oct_max_i64(pass->channel, first);
+    group_pass->channels = oct_min_i64(end, first + ins) - group_pass->channel;
+    if (group_pass->factor) group_pass->factor += group * outs;
+    group_pass->sums += group * outs * oct_conv_depth(s) + (group_pass->channel - first) * outs;
+    return group_pass->channels > 0;
 }
 
 /* Computes the gradient from several leaves side by side. */
-static void multiply_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, void *scratch)
+static void multiply_side_by_side(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                                  void *scratch)
 {
     const int64_t leaf = p->config.leaf;
     leaf_group t = {.leaves = (pass->samples + leaf - 1) / leaf};
     OCT_ASSERT(t.leaves <= p->weight.leaves);
     const oct_weight_plan last = leaf_plan(&p->config, pass->samples - (t.leaves - 1) * leaf);
-    lay_out(&p->weight.leaf, t.leaves, scratch, &t.scratch);
+    lay_out_scratch(&p->weight.leaf, t.leaves, scratch, &t.scratch);
     t.full = group_leaf_of(&p->weight.leaf, &t.scratch, t.scratch.runs);
     t.last = group_leaf_of(&last, &t.scratch, t.scratch.runs + t.scratch.num_runs);
-    oct_conv_weight_pass own;
+    oct_conv_weight_pass group_pass;
     for (int g = 0; g < p->config.shape.groups; g++) {
-        if (!pass_of_group(p, pass, g, &own)) continue;
-        t.full.plan.ins = t.last.plan.ins = own.channels;
-        pack_leaves(&t, p, g, &own);
-        multiply_leaves(&t, &own);
+        if (!pass_of_group(p, pass, g, &group_pass)) continue;
+        t.full.plan.ins = t.last.plan.ins = group_pass.channels;
+        pack_leaves(&t, p, g, &group_pass);
+        multiply_leaves(&t, &group_pass);
     }
 }
 
@@ -462,20 +465,20 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
         return;
     }
     if (pass->samples > p->config.leaf) {
-        multiply_group(p, pass, scratch);
+        multiply_side_by_side(p, pass, scratch);
         return;
     }
     if (pass->samples == 0 && !pass->add)
         memset(pass->sums, 0, (size_t)(s->out_c * oct_conv_depth(s)) * sizeof *pass->sums);
     const bool full = pass->samples == p->config.leaf;
     oct_weight_plan leaf = full ? p->weight.leaf : leaf_plan(&p->config, pass->samples);
-    oct_conv_weight_pass own;
+    oct_conv_weight_pass group_pass;
     oct_weight_scratch r;
-    lay_out(&leaf, 1, scratch, &r);
+    lay_out_scratch(&leaf, 1, scratch, &r);
     for (int g = 0; g < s->groups; g++) {
-        if (!pass_of_group(p, pass, g, &own)) continue;
-        leaf.ins = own.channels;
-        multiply_leaf(&leaf, g, &own, &r);
+        if (!pass_of_group(p, pass, g, &group_pass)) continue;
+        leaf.ins = group_pass.channels;
+        multiply_leaf(&leaf, g, &group_pass, &r);
     }
 }
 

@@ -28,8 +28,8 @@ static inline bytes read_bytes(const uint8_t *at, const uint8_t *end)
     return value;
 }
 
-/* Interleaves the first half of the vectors with the second, four times: each time takes the lowest bit
- * of a row's number to the top of a column's. */
+/* Transposes 16 x 16 bytes: interleaves the first half of the vectors with the second, four times: each time
+ * takes the lowest bit of a row's number to the top of a column's. */
 static inline void transpose_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
 {
     bytes a[16], b[16];
@@ -62,9 +62,9 @@ static void transpose_bytes(int64_t rows, const uint8_t *from, int64_t from_pitc
     }
 }
 
-/* Writes n codes as bfloat16, which is exact: they are whole numbers of at most eight bits. */
+/* to = code - zero_point as bfloat16: the upper half of the float, which is exact for at most eight bits. */
 static inline __attribute__((always_inline)) void
-to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
+codes_to_bf16(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
 {
     uint16_t half[16];
     for (int i = 0; i < n; i++) {
@@ -76,40 +76,39 @@ to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16
     memcpy(to, half, (size_t)n * sizeof *half);
 }
 
-/* Writes transposed codes into the planes, in vectors of one length; the last may overlap the one before,
+/* Writes transposed codes into the planes as bfloat16, in vectors of one length; the last may overlap the one before,
  * since lines are short. */
-OCT_CLONES
-static void write_halves(const patch *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
+OCT_CLONES static void write_codes(const patch *t, const uint8_t *codes, int32_t zero_point,
+                                   int64_t plane)
 {
     uint16_t *to = (uint16_t *)(void *)t->line + t->column;
     const int64_t n = t->columns;
     for (int64_t c = 0; c < t->channels; c++, codes += OCT_PATCH_COLUMNS, to += plane) {
         if (n >= 16) {
             for (int64_t i = 0; i < n; i = i + 16 < n && i + 32 > n ? n - 16 : i + 16)
-                to_halves(16, codes + i, zero_point, to + i);
+                codes_to_bf16(16, codes + i, zero_point, to + i);
         } else if (n >= 8) {
-            to_halves(8, codes, zero_point, to);
-            to_halves(8, codes + n - 8, zero_point, to + n - 8);
+            codes_to_bf16(8, codes, zero_point, to);
+            codes_to_bf16(8, codes + n - 8, zero_point, to + n - 8);
         } else if (n >= 4) {
-            to_halves(4, codes, zero_point, to);
-            to_halves(4, codes + n - 4, zero_point, to + n - 4);
+            codes_to_bf16(4, codes, zero_point, to);
+            codes_to_bf16(4, codes + n - 4, zero_point, to + n - 4);
         } else {
             for (int64_t i = 0; i < n; i++)
-                to_halves(1, codes + i, zero_point, to + i);
+                codes_to_bf16(1, codes + i, zero_point, to + i);
         }
     }
 }
 
-OCT_CLONES
-static void decode_codes(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
+OCT_CLONES static void decode_codes(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = (float)(codes[i] - zero_point);
 }
 
-/* The same of a patch of 16-bit codes, not transposed. */
-OCT_CLONES
-static void decode_codes16(const patch *t, const uint16_t *codes, int32_t zero_point, float *to)
+/* to (columns, channels) = code - zero_point of a patch of 16-bit codes. */
+OCT_CLONES static void decode_codes16(const patch *t, const uint16_t *codes, int32_t zero_point,
+                                      float *to)
 {
     for (int64_t i = 0; i < t->columns; i++, codes += t->pitch) {
         for (int64_t c = 0; c < t->channels; c++)
@@ -117,9 +116,10 @@ static void decode_codes16(const patch *t, const uint16_t *codes, int32_t zero_p
     }
 }
 
-/* Writes one channel's values in pairs with the second first; the second copy has those that begin at
- * odd columns. */
-static void write_swapped(const oct_weight_plan *p, const float *from, const patch *t, float *line)
+/* Writes one channel's values, rounded to bfloat16, as pairs of floats with the second first; the second copy has the
+ * pairs that begin at odd columns. */
+static void write_float_pairs(const oct_weight_plan *p, const float *from, const patch *t,
+                              float *line)
 {
     for (int64_t i = 0; i < t->columns; i++) {
         const int64_t at = t->column + i;
@@ -129,14 +129,13 @@ static void write_swapped(const oct_weight_plan *p, const float *from, const pat
     }
 }
 
-/* Writes transposed values (channels, OCT_PATCH_COLUMNS) into the planes, rounded. */
-OCT_CLONES
-static void write_rounded(const oct_weight_plan *p, const float *values, const patch *t)
+/* Writes a transposed patch to its planes, rounded to bfloat16; for a kernel without it as pairs of floats. */
+OCT_CLONES static void write_as_bf16(const oct_weight_plan *p, const float *values, const patch *t)
 {
     for (int64_t c = 0; c < t->channels; c++, values += OCT_PATCH_COLUMNS) {
         char *line = t->line + c * p->plane * p->element;
         if (!p->kernel->native_bf16) {
-            write_swapped(p, values, t, (float *)(void *)line);
+            write_float_pairs(p, values, t, (float *)(void *)line);
             continue;
         }
         uint16_t *to = (uint16_t *)(void *)line + t->column;
@@ -145,19 +144,20 @@ static void write_rounded(const oct_weight_plan *p, const float *values, const p
     }
 }
 
-/* Makes a patch of planes of 8-bit codes. */
+/* Writes a patch of 8-bit codes of x, (columns, channels), to the planes of its channels: as bfloat16 (2 bytes an
+ * element), as pairs of floats (pairs), or as floats. `end`: of x, after which nothing is read. */
 static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
                             const oct_weight_scratch *r)
 {
     const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
     transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_PATCH_COLUMNS);
     if (p->element == 2) {
-        write_halves(t, r->codes, x->zero_point, p->plane);
+        write_codes(t, r->codes, x->zero_point, p->plane);
         return;
     }
     decode_codes(t->channels * OCT_PATCH_COLUMNS, r->codes, x->zero_point, r->values);
     if (p->pairs) {
-        write_rounded(p, r->values, t);
+        write_as_bf16(p, r->values, t);
         return;
     }
     for (int64_t c = 0; c < t->channels; c++)
@@ -165,7 +165,7 @@ static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, c
                r->values + c * OCT_PATCH_COLUMNS, (size_t)t->columns * sizeof(float));
 }
 
-/* Makes a patch of planes of floats or of 16-bit codes. */
+/* Writes a patch of floats or of 16-bit codes of x, (columns, channels), to the planes of its channels. */
 static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
                              const oct_weight_scratch *r)
 {
@@ -176,7 +176,7 @@ static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, 
     } else if (p->pairs) {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values,
                           OCT_PATCH_COLUMNS);
-        write_rounded(p, r->values, t);
+        write_as_bf16(p, r->values, t);
     } else {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch,
                           (float *)(void *)t->line + t->column, p->plane);
@@ -202,7 +202,7 @@ static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, i
     }
 }
 
-/* Makes one line of all planes; at: where the input's line and the first channel begin. */
+/* Writes one line of the input to all planes, patch by patch, with 0 beside the image; at: index of the line in x. */
 static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at,
                            char *line, const oct_weight_scratch *r)
 {
@@ -210,6 +210,7 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
     const bool swapped = p->pairs && p->element == 4;
     if (swapped) clear_line(p, line);
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
+        /* Column k of the phase is pixel k * stride_w - left, which is in the image from begin to end. */
         const int64_t left = s->pad_left - phase, right = s->in_w - 1 + left;
         const int64_t first = left > 0 ? (left + s->stride_w - 1) / s->stride_w : 0;
         const int64_t begin = oct_min_i64(first, p->pitch);
@@ -254,9 +255,10 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
     }
 }
 
-/* Reads columns [column, column + count) of a row of a group's gradient as bfloat16. */
-static void read_halves(const oct_weight_plan *p, const char *row, int64_t column, int64_t count,
-                        uint16_t *half)
+/* Reads columns [column, column + count) of the gradient's row as bfloat16, also from pairs of floats, the second
+ * first. */
+static void read_grad_bf16(const oct_weight_plan *p, const char *row, int64_t column, int64_t count,
+                           uint16_t *half)
 {
     if (p->kernel->native_bf16) {
         memcpy(half, row + column * 2, (size_t)count * sizeof *half);
@@ -281,9 +283,8 @@ typedef struct grad_line {
     int64_t row_bytes, column, count; /* count: columns that are packed at once */
 } grad_line;
 
-/* Packs a line as words of the panels of its columns. */
-OCT_CLONES
-static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile)
+/* Packs a line as bfloat16 words, each of two neighbouring positions (an odd last one with 0), into the panels. */
+OCT_CLONES static void pack_bf16_pairs(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     static const uint16_t nothing[OCT_PACKED_COLUMNS];
     const int64_t whole = l->count / OCT_NATIVE_COLUMNS * OCT_NATIVE_COLUMNS;
@@ -303,15 +304,16 @@ static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile
     }
 }
 
-/* Packs a line as pairs of floats, the second first. */
-static void pack_swapped(const oct_weight_plan *p, const grad_line *l, char *tile)
+/* Packs a line for a kernel without bfloat16: pairs of positions as floats, the second first. */
+static void pack_float_pairs(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     const int64_t columns = p->kernel->col_tile;
     const char *row = l->rows;
     for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
         uint16_t pair[2][OCT_PACKED_COLUMNS] = {{0}};
-        read_halves(p, row, l->column, l->count, pair[0]);
-        if (at + 1 < p->s.out_w) read_halves(p, row + l->row_bytes, l->column, l->count, pair[1]);
+        read_grad_bf16(p, row, l->column, l->count, pair[0]);
+        if (at + 1 < p->s.out_w)
+            read_grad_bf16(p, row + l->row_bytes, l->column, l->count, pair[1]);
         char *to = tile;
         for (int64_t c = 0; c < l->count; c += columns, to += p->panel_bytes) {
             float *values = (float *)(void *)to;
@@ -324,7 +326,7 @@ static void pack_swapped(const oct_weight_plan *p, const grad_line *l, char *til
     }
 }
 
-/* Packs a line as words of one float, rounded to bfloat16 where the gradient's rows are. */
+/* Packs a line of the gradient as words of one float, rounded to bfloat16 where the gradient's rows are. */
 static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *tile)
 {
     const char *row = l->rows;
@@ -336,7 +338,7 @@ static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *til
             continue;
         }
         uint16_t half[OCT_PACKED_COLUMNS];
-        if (p->grad_pairs) read_halves(p, row, l->column, l->count, half);
+        if (p->grad_pairs) read_grad_bf16(p, row, l->column, l->count, half);
         for (int64_t c = 0; c < columns; c++)
             tile[c] = c >= l->count   ? 0
                       : p->grad_pairs ? oct_bf16_value((uint16_t)half[c])
@@ -344,7 +346,7 @@ static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *til
     }
 }
 
-/* Packs a line of the output, some columns at a time. */
+/* Packs the gradient of an output line (a row a position) into the panels, some columns at a time. */
 static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
     const int64_t tile = p->kernel->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
@@ -352,9 +354,9 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
     for (; l.column < p->outs; l.column += step, panel += step / tile * p->panel_bytes) {
         l.count = oct_min_i64(step, p->outs - l.column);
         if (p->pairs && p->kernel->native_bf16)
-            pack_native(p, &l, panel);
+            pack_bf16_pairs(p, &l, panel);
         else if (p->pairs)
-            pack_swapped(p, &l, panel);
+            pack_float_pairs(p, &l, panel);
         else
             pack_floats(p, &l, (float *)(void *)panel);
     }

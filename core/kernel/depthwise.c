@@ -29,8 +29,9 @@ static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
     return (lines - 1) * p->step_h + (p->kernel_h - 1) * p->dilation_h + 1;
 }
 
-/* Plans the strip: forward over the input; backward over the gradient of the output, whose positions are a stride apart. */
-static oct_depthwise_plan plan_of(const oct_conv_shape *s, oct_direction direction)
+/* Plans a strip: from_* is its source, the input or (backward) the gradient of the output, whose positions are then a
+ * stride (apart_*) apart in the strip; to_* are the results, whose windows step over it. */
+static oct_depthwise_plan plan_strip(const oct_conv_shape *s, oct_direction direction)
 {
     const bool forward = direction == OCT_FORWARD;
     const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
@@ -72,17 +73,16 @@ static int64_t packed_floats(const oct_conv_shape *s)
     return (s->in_c + LANES - 1) / LANES * taps_of(s) * LANES;
 }
 
-/* `count` channels of n positions, x_step values apart, are copied to vectors to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
- * the block that begins `next` values further. */
+/* `count` channels of n positions, x_step values apart, are copied to vectors to_step floats apart. Hardware does not
+ * prefetch such an order, so every position asks for a part of the block that begins `prefetch` values further. */
 typedef struct float_copy {
-    int64_t n, x_step, count, next, to_step;
+    int64_t n, x_step, count, prefetch, to_step;
 } float_copy;
 
-/* A whole vector has a size that the compiler knows, so it is copied in registers. */
-OCT_CLONES
-static void copy_floats(float_copy t, const float *x, float *to)
+/* Copies the channels of n positions. A whole vector has a size that the compiler knows: it is copied in registers. */
+OCT_CLONES static void copy_floats(float_copy t, const float *x, float *to)
 {
-    const float *next = x + t.next;
+    const float *next = x + t.prefetch;
     for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {
         __builtin_prefetch(next + i * LANES);
         if (t.count == LANES)
@@ -97,7 +97,7 @@ static void copy_floats(float_copy t, const float *x, float *to)
     static void name(float_copy t, const code_t *restrict x, int32_t zero_point,                   \
                      float *restrict to)                                                           \
     {                                                                                              \
-        const code_t *next = x + t.next;                                                           \
+        const code_t *next = x + t.prefetch;                                                       \
         if (t.count == LANES) {                                                                    \
             for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {                    \
                 __builtin_prefetch(next + i * LANES);                                              \
@@ -114,7 +114,7 @@ static void copy_floats(float_copy t, const float *x, float *to)
 COPY_CODES(copy_u8, uint8_t)
 COPY_CODES(copy_u16, uint16_t)
 
-/* Copies channels from element `at` of the source on. */
+/* Copies the channels of some positions, from element `at` of the source on, as floats: codes as code - zero_point. */
 static void copy_channels(float_copy t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)
@@ -139,17 +139,18 @@ typedef struct block {
     int64_t line, lines, c, count;
 } block;
 
-/* Fills the strip of a block; the sample begins at element `at` of x. Columns without a source
- * position were cleared before. */
+/* Fills the strip of a block; the sample begins at element `at` of x. Columns without a source position were cleared
+ * before. Each line also prefetches as much of the source of the next block. */
 static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t at,
                        const block *b, float *to)
 {
     int64_t begin, end;
     positions_inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
-    const int64_t here = b->line * p->step_h / p->apart_h;
-    const int64_t after = (b->line + b->lines) * p->step_h / p->apart_h;
+    const int64_t first_line = b->line * p->step_h / p->apart_h;
+    const int64_t next_line = (b->line + b->lines) * p->step_h / p->apart_h;
     const int64_t first = at + begin * p->channels + b->c;
-    const int64_t next = at + after * p->from_w * p->channels + (after - here) * p->from_w * b->c;
+    const int64_t next =
+        at + next_line * p->from_w * p->channels + (next_line - first_line) * p->from_w * b->c;
     float_copy t = {
         .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->apart_w * LANES};
     for (int64_t u = 0; u < strip_lines(p, b->lines); u++, to += p->width * LANES) {
@@ -159,7 +160,7 @@ static void fill_strip(const oct_depthwise_plan *p, const oct_conv_input *x, int
             continue;
         }
         const int64_t source = first + from * p->from_w * p->channels;
-        t.next = next + (from - here) * p->from_w * LANES - source;
+        t.prefetch = next + (from - first_line) * p->from_w * LANES - source;
         copy_channels(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
     }
 }
@@ -171,7 +172,7 @@ typedef struct windows {
     int64_t across, down;         /* floats from one window to the next */
     int64_t lines, columns;
     int64_t kernel_h, kernel_w;
-    const float *next; /* part of the next block of rows: half a vector for each position */
+    const float *prefetch; /* part of the next block of rows: half a vector for each position */
 } windows;
 
 /* y = start + sum over taps in order; start and y advance by their steps at every position. */
@@ -183,7 +184,7 @@ multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight
     for (int t = 0; t < kernel_h * kernel_w; t++)
         w[t] = *(const half *)(weight + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
+        const float *x = v->strip + l * v->down, *next = v->prefetch + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
             __builtin_prefetch(next + c * (LANES / 2));
             half sum = *(const half *)start;
@@ -199,27 +200,24 @@ multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight
     }
 }
 
-OCT_CLONES
-static void multiply_3x3(const windows *v, const float *weight, const float *start,
-                         int64_t start_step, float *y, int64_t y_step)
+OCT_CLONES static void multiply_3x3(const windows *v, const float *weight, const float *start,
+                                    int64_t start_step, float *y, int64_t y_step)
 {
     multiply_small(3, 3, v, weight, start, start_step, y, y_step);
 }
 
-OCT_CLONES
-static void multiply_5x5(const windows *v, const float *weight, const float *start,
-                         int64_t start_step, float *y, int64_t y_step)
+OCT_CLONES static void multiply_5x5(const windows *v, const float *weight, const float *start,
+                                    int64_t start_step, float *y, int64_t y_step)
 {
     multiply_small(5, 5, v, weight, start, start_step, y, y_step);
 }
 
-/* The same for a kernel of any size, whose weights are read again for each window. */
-OCT_CLONES
-static void multiply_any(const windows *v, const float *weight, const float *start,
-                         int64_t start_step, float *y, int64_t y_step)
+/* y = start + sum over taps in order, for any size and dilation; the weights are read again for each window. */
+OCT_CLONES static void multiply_any(const windows *v, const float *weight, const float *start,
+                                    int64_t start_step, float *y, int64_t y_step)
 {
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
+        const float *x = v->strip + l * v->down, *next = v->prefetch + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
             __builtin_prefetch(next + c * (LANES / 2));
             half sum = *(const half *)start;
@@ -244,7 +242,7 @@ static inline __attribute__((always_inline)) void add_products_small(int kernel_
     for (int t = 0; t < kernel_h * kernel_w; t++)
         sum[t] = *(const half *)(sums + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
+        const float *x = v->strip + l * v->down, *next = v->prefetch + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, grad += grad_step) {
             __builtin_prefetch(next + c * (LANES / 2));
             half g = *(const half *)grad;
@@ -261,21 +259,21 @@ static inline __attribute__((always_inline)) void add_products_small(int kernel_
         *(half *)(sums + t * LANES) = sum[t];
 }
 
-OCT_CLONES
-static void add_products_3x3(const windows *v, const float *grad, int64_t grad_step, float *sums)
+OCT_CLONES static void add_products_3x3(const windows *v, const float *grad, int64_t grad_step,
+                                        float *sums)
 {
     add_products_small(3, 3, v, grad, grad_step, sums);
 }
 
-OCT_CLONES
-static void add_products_5x5(const windows *v, const float *grad, int64_t grad_step, float *sums)
+OCT_CLONES static void add_products_5x5(const windows *v, const float *grad, int64_t grad_step,
+                                        float *sums)
 {
     add_products_small(5, 5, v, grad, grad_step, sums);
 }
 
-/* The same for a kernel of any size, one tap after the other. */
-OCT_CLONES
-static void add_products_any(const windows *v, const float *grad, int64_t grad_step, float *sums)
+/* sums += what a tap sees * grad over positions in order, for any size and dilation, one tap after the other. */
+OCT_CLONES static void add_products_any(const windows *v, const float *grad, int64_t grad_step,
+                                        float *sums)
 {
     for (int64_t t = 0; t < v->kernel_h * v->kernel_w; t++, sums += LANES) {
         const float *tap =
@@ -304,14 +302,14 @@ static windows windows_of(const oct_depthwise_plan *p, const float *filled, cons
                      .columns = p->to_w,
                      .kernel_h = p->kernel_h,
                      .kernel_w = p->kernel_w,
-                     .next = rows + b->lines * p->to_w * (p->channels + b->c)};
+                     .prefetch = rows + b->lines * p->to_w * (p->channels + b->c)};
 }
 
 /* Goes from the first half of a vector of channels to the second. */
 static void go_to_second_half(windows *v)
 {
     v->strip += LANES / 2;
-    v->next += v->lines * v->columns * (LANES / 2);
+    v->prefetch += v->lines * v->columns * (LANES / 2);
 }
 
 typedef void multiply_fn(const windows *v, const float *weight, const float *start,
@@ -335,7 +333,7 @@ static void multiply_windows(windows v, const float *weight, const float *start,
         f(&v, weight + i, start + i, start_step, y + i, y_step);
 }
 
-/* The same for the gradient of the weights. */
+/* sums += window * grad over all windows, for both halves of a vector of channels, by the loop for this kernel. */
 static void add_window_products(windows v, const float *grad, int64_t grad_step, float *sums)
 {
     add_products_fn *f = is_square(&v, 3)   ? add_products_3x3
@@ -383,7 +381,8 @@ typedef struct channels {
     int64_t first, end;
 } channels;
 
-/* Goes on to the next block of a sample: all these channels of some lines, then the next lines. */
+/* Moves to the next block of a sample, false at the end: LANES channels of some lines, then the next channels of these
+ * lines, and after all channels of the range the next lines. */
 static bool next_block(const oct_depthwise_plan *p, channels range, block *b)
 {
     b->c = b->count > 0 ? b->c + b->count : range.first;
@@ -403,7 +402,8 @@ static float_copy tail_rows(const oct_depthwise_plan *p, const block *b)
         .n = b->lines * p->to_w, .x_step = p->channels, .count = b->count, .to_step = LANES};
 }
 
-/* y = or += sum over taps, plus bias (NULL: none), for all windows of the samples. */
+/* y = or += sum over taps, plus bias (NULL: none), for all windows of the samples. Results of a tail, the last channels
+ * where they are no whole vector, go through `dense`. */
 void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch)
 {
     const oct_conv_input x = {.values = pass->x};
@@ -430,7 +430,7 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
 
 static void init_product(oct_conv_product *d, const oct_conv_shape *s, oct_direction direction)
 {
-    d->strip = plan_of(s, direction);
+    d->strip = plan_strip(s, direction);
     d->packed_bytes = (size_t)packed_floats(s) * sizeof(float);
     d->scratch_bytes = scratch_bytes(&d->strip, 0);
 }
@@ -442,11 +442,11 @@ void oct_depthwise_plan_init(oct_conv_plan *p)
     if (p->config.products & OCT_CONV_BACKWARD_DATA) init_product(&p->data, s, OCT_BACKWARD);
     if (!(p->config.products & OCT_CONV_BACKWARD_WEIGHT)) return;
     p->weight.leaves = 1;
-    p->weight.strip = plan_of(s, OCT_FORWARD);
+    p->weight.strip = plan_strip(s, OCT_FORWARD);
     p->weight.scratch_bytes = scratch_bytes(&p->weight.strip, packed_floats(s));
 }
 
-/* packed (vectors, taps, LANES), filled up with zeros. */
+/* packed (vectors, taps, LANES) = weight (C, taps), filled up with zeros; backward with the kernel rotated. */
 void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8_t *codes,
                         oct_direction direction, void *packed)
 {
@@ -461,7 +461,7 @@ void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8
     }
 }
 
-/* Writes sums (vectors, taps, LANES) to those of the caller. */
+/* sums (C, taps) of the pass = or += factor * sums (vectors, taps, LANES). */
 static void write_sums(const oct_conv_shape *s, channels range, const float *sums,
                        const oct_conv_weight_pass *pass)
 {

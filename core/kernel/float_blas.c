@@ -42,12 +42,12 @@ static int64_t gather_words(const oct_product *p, const oct_row *row, int64_t co
     const int64_t tile = (*run)->tile + *word;
     int64_t words = 0;
     while (*run < end && words < DEPTH && (*run)->tile + *word == tile + words) {
-        const int64_t take = oct_min_i64((*run)->words - *word, DEPTH - words);
+        const int64_t length = oct_min_i64((*run)->words - *word, DEPTH - words);
         const char *x = (const char *)p->x + (*run)->x + 4 * *word;
         for (int64_t r = 0; r < count; r++)
-            memcpy(rows + r * DEPTH + words, x + row[r].x, (size_t)take * sizeof *rows);
-        words += take;
-        *word += take;
+            memcpy(rows + r * DEPTH + words, x + row[r].x, (size_t)length * sizeof *rows);
+        words += length;
+        *word += length;
         if (*word == (*run)->words) *word = 0, ++*run;
     }
     for (int64_t r = count; r < ROWS; r++)
@@ -72,6 +72,7 @@ static void add_products(const oct_product *p, const oct_row *row, int64_t count
     }
 }
 
+/* acc (m, n) = or += rows * packed panels (product.h), by calls of sgemm that all have ROWS rows. */
 static __attribute__((noinline)) void f32(const oct_product *p)
 {
     float rows[ROWS * DEPTH];
@@ -94,7 +95,7 @@ OCT_BF16_BY_F32
 static pthread_once_t tried = PTHREAD_ONCE_INIT;
 static bool usable;
 
-/* Tries whether equal rows have equal sums, wherever they stand among the rows of a call. */
+/* Sets `usable`: equal rows of a call have sums with equal bits, as ranks and threads need. */
 static void try_equal_rows(void)
 {
     static const int64_t words[] = {1, 7, 64, DEPTH - 1, DEPTH};

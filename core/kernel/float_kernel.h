@@ -33,6 +33,7 @@ typedef struct oct_float_kernel {
 #include "core/kernel/float_kernel_list.def"
 #undef OCT_FLOAT_KERNEL
 
+/* Returns the first kernel of the list that these instruction sets allow; the last is the scalar reference. */
 const oct_float_kernel *oct_float_kernel_select(oct_isa_set have);
 const oct_float_kernel *oct_float_kernel_here(void); /* of this machine and OCT_ISA */
 /* What decides its bits, for people: "avx2", or which OpenBLAS it is. */

@@ -18,6 +18,7 @@ static float sum_column(const oct_product *p, int64_t row, int64_t column, float
     return sum;
 }
 
+/* acc (m, n) = or += rows * packed panels (product.h). */
 static __attribute__((noinline)) void f32(const oct_product *p)
 {
     for (int64_t row = 0; row < p->m; row++) {

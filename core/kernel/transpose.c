@@ -32,6 +32,7 @@ static inline void transpose_four(const float *from, int64_t from_pitch, float *
         memcpy(to + i * to_pitch, &column[i], sizeof column[i]);
 }
 
+/* Transposes value by value the rows and columns that are beyond whole blocks of 4 x 4. */
 static void transpose_rest(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
                            float *to, int64_t to_pitch)
 {

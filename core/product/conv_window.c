@@ -19,7 +19,7 @@ static int64_t divide_up(int64_t n, int64_t divisor)
     return n > 0 ? (n + divisor - 1) / divisor : 0;
 }
 
-/* Tap k of a position looks at pixel (top - k * dilation) / stride, where that is whole and in x. */
+/* Returns the taps k, a->step apart, that look at a whole pixel (top - k * dilation) / stride of x. */
 static reach reach_backward(const oct_conv_axis *a, int64_t top)
 {
     int64_t first = divide_up(top - (a->pixels - 1) * a->stride, a->dilation);
@@ -30,7 +30,7 @@ static reach reach_backward(const oct_conv_axis *a, int64_t top)
     return (reach){first, (last - first) / a->step + 1};
 }
 
-/* Which taps a position reaches: forward those that look into the input. */
+/* Returns the taps that position `at` reaches: forward those that look into the input; {0, 0}: none. */
 static reach reach_of(const oct_conv_axis *a, int64_t at)
 {
     if (a->backward) return reach_backward(a, at + a->padding);
@@ -56,7 +56,7 @@ static bool reach_equal(reach a, reach b)
     return a.first == b.first && a.count == b.count;
 }
 
-/* Lists the reaches in order of their first position, and which of them each position has. */
+/* Lists the different reaches in order of their first position, and for each position the number of its reach. */
 static void list_reaches(const oct_conv_axis *a, reach *list, int64_t *number)
 {
     int64_t found = 0;
@@ -83,7 +83,7 @@ static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, b
                        .dilation = vertical ? s->dilation_h : s->dilation_w,
                        .step = 1,
                        .backward = backward};
-    if (backward) { /* the least number of taps whose distance is a whole number of strides */
+    if (backward) { /* the least number of taps whose distance is a whole number of strides: stride / gcd */
         int64_t divisor = a.stride;
         for (int64_t b = a.dilation, rest; b != 0; divisor = b, b = rest)
             rest = divisor % b;
@@ -112,7 +112,7 @@ typedef struct builder {
     int64_t num_classes, num_rows, num_runs;
 } builder;
 
-/* Lays the tables out in `memory` (NULL: nowhere) and returns their bytes. */
+/* Divides `memory` among the tables (NULL: only counts) and returns their bytes. */
 static size_t lay_out_tables(builder *b, void *memory)
 {
     const oct_conv_window *w = b->w;
@@ -174,7 +174,7 @@ static void list_rows(builder *b, int64_t first, int64_t end, int64_t y, int64_t
     }
 }
 
-/* Lists the classes of a block, lines [first, end). */
+/* Lists the classes of a block, lines [first, end): the pairs of reaches in y and x that its positions have. */
 static void list_classes(builder *b, int64_t first, int64_t end)
 {
     const int64_t reaches_y = b->w->y_axis.reaches, reaches_x = b->w->x_axis.reaches;
@@ -189,6 +189,7 @@ static void list_classes(builder *b, int64_t first, int64_t end)
     }
 }
 
+/* A block is `period` samples where planes are small, else some lines of one sample. */
 void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direction direction,
                           const oct_conv_window_layout *layout)
 {

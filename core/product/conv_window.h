@@ -70,7 +70,7 @@ typedef struct oct_conv_window {
     const oct_run *runs;
 } oct_conv_window;
 
-/* Fills in everything but the tables. s is a shape that fits (conv_shape.h). */
+/* Plans the blocks and counts the tables, which it does not make. s is a shape that fits (conv_shape.h). */
 void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direction direction,
                           const oct_conv_window_layout *layout);
 /* Makes the tables in memory of table_bytes, 8-byte aligned, which is to stay as long as w is used. */

@@ -117,6 +117,7 @@ static void write_reshape(const void *args, oct_op_args *row)
         row->value[row->count++] = (double)shape->dim[i];
 }
 
+/* Reads a shape from its dimensions beside the batch, whose dimension becomes 1. */
 static oct_status read_reshape(const char *type, const oct_op_args *row, void *args)
 {
     oct_shape *shape = args;
@@ -127,7 +128,7 @@ static oct_status read_reshape(const char *type, const oct_op_args *row, void *a
     return read_integers(type, row, shape->dim + 1);
 }
 
-/* The number of dimensions and the dimensions. */
+/* Writes a shape as its number of dimensions, then the dimensions. */
 static void write_parameter(const void *args, oct_op_args *row)
 {
     const oct_shape *shape = args;
@@ -136,6 +137,7 @@ static void write_parameter(const void *args, oct_op_args *row)
         row->value[row->count++] = (double)shape->dim[i];
 }
 
+/* Reads a shape from its number of dimensions and the dimensions, as a file may have them. */
 static oct_status read_parameter(const char *type, const oct_op_args *row, void *args)
 {
     int64_t number[OCT_MAX_DIMS] = {0};
@@ -165,6 +167,7 @@ static void write_move(const void *args, oct_op_args *row)
         row->value[row->count++] = (double)map->stride[i];
 }
 
+/* Reads a move from the numbers that write_move lists, as a file may have them. */
 static oct_status read_move(const char *type, const oct_op_args *row, void *args)
 {
     int64_t number[OCT_MAX_ARGS] = {0};

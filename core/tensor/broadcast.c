@@ -18,7 +18,8 @@ static sample_plane plane_of(const oct_shape *shape)
     return p;
 }
 
-/* Whether `small` repeats where it has not what `large` has: channels 1, and positions all 1, or none written. */
+/* Whether `small` broadcasts to `large`: over channels where it has one, over positions where all its dimensions
+ * between batch and channels are 1 or it has none. All other dimensions are equal. */
 static bool repeats_in(const oct_shape *small, const oct_shape *large)
 {
     const sample_plane few = plane_of(small), all = plane_of(large);
@@ -31,18 +32,18 @@ static bool repeats_in(const oct_shape *small, const oct_shape *large)
     return small->ndim == large->ndim;
 }
 
-bool oct_broadcast_of(const oct_shape *a, const oct_shape *b, oct_broadcast *made)
+bool oct_broadcast_of(const oct_shape *a, const oct_shape *b, oct_broadcast *result)
 {
     const oct_shape *shape[2] = {a, b};
     const bool equal = oct_shape_equal(a, b);
     if (!equal && !repeats_in(a, b) && !repeats_in(b, a)) return false;
-    *made = (oct_broadcast){0};
+    *result = (oct_broadcast){0};
     for (int i = 0; i < 2; i++) {
         const sample_plane p = plane_of(shape[i]);
-        made->position[i] = p.positions;
-        made->channel[i] = p.channels;
-        made->positions = oct_max_i64(made->positions, p.positions);
-        made->channels = oct_max_i64(made->channels, p.channels);
+        result->position[i] = p.positions;
+        result->channel[i] = p.channels;
+        result->positions = oct_max_i64(result->positions, p.positions);
+        result->channels = oct_max_i64(result->channels, p.channels);
     }
     return true;
 }

@@ -11,8 +11,8 @@ typedef struct oct_broadcast {
     int64_t position[2], channel[2]; /* of input 0 and 1 */
 } oct_broadcast;
 
-/* False: the shapes do not broadcast. Dimension 0 is the batch and never repeats. */
-bool oct_broadcast_of(const oct_shape *a, const oct_shape *b, oct_broadcast *made);
+/* Finds how a and b broadcast to one shape; false: they do not. Dimension 0 is the batch and never repeats. */
+bool oct_broadcast_of(const oct_shape *a, const oct_shape *b, oct_broadcast *result);
 /* Which of the two has the shape of the result. */
 static inline int oct_broadcast_larger(const oct_broadcast *b)
 {

@@ -45,19 +45,20 @@ enum { OCT_WINDOW_SIDE_MAX = 16384 };
 /* Say whether there can be such windows, and in words when there can (of conv2d, conv_transpose2d, pools).
  * Those of a pool each see a part of the input. */
 bool oct_conv_geometry_fits(const oct_conv_geometry *g);
+/* Padding is less than the extent of the kernel, output padding less than stride or dilation. */
 bool oct_conv_transpose_geometry_fits(const oct_conv_geometry *g);
 bool oct_pool_geometry_fits(const oct_pool_geometry *g);
 extern const char oct_conv_geometry_rule[], oct_conv_transpose_geometry_rule[],
     oct_pool_geometry_rule[];
+enum { OCT_GEOMETRY_TEXT = 512 };
 /* Writes how windows are, for messages and descriptions, without what is the default: "3x3, stride 2x1,
  * padding 1, dilation 2, groups 4". Padding is one number, two (height x width), or "1 above, 1 left, 2 below,
  * 2 right". Returns text. */
-enum { OCT_GEOMETRY_TEXT = 512 };
 const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT]);
 const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT]);
 
-/* Writes kernel, stride and dilation in short: "3x3", "3x3 s2", "5x1 s2x1 d2". Returns text. */
 enum { OCT_WINDOW_TEXT = 64 };
+/* Writes kernel, stride and dilation in short: "3x3", "3x3 s2", "5x1 s2x1 d2". Returns text. */
 const char *oct_window_text(const oct_conv_shape *s, char text[OCT_WINDOW_TEXT]);
 
 /* Gives the shape over inputs (in_h, in_w, in_c); out_h or out_w is below 1 when no window fits. */
@@ -67,8 +68,8 @@ oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64
 oct_conv_shape oct_pool_shape_of(int64_t in_h, int64_t in_w, int64_t c, oct_pool_geometry geometry);
 /* A linear layer over h x w positions. */
 oct_conv_shape oct_linear_shape(int64_t h, int64_t w, int64_t in, int64_t out);
-/* The shape of a transposed convolution of inputs (in_h, in_w, in_c): that of the convolution that it is, over
- * the input dilated by its strides. */
+/* The shape of a transposed convolution of inputs (in_h, in_w, in_c) as a plain convolution with stride 1 over the
+ * input dilated by the strides. */
 oct_conv_shape oct_conv_transpose_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
                                            oct_conv_geometry geometry);
 
@@ -114,10 +115,10 @@ typedef struct oct_dilation {
     int64_t out_h, out_w;
 } oct_dilation;
 
-/* x: one or more images (N, h, w, c). */
+/* Plans the dilation of images x (N, h, w, c): one pixel each step_h rows and step_w columns, zeros between. */
 oct_dilation oct_dilation_of(oct_shape x, int step_h, int step_w, oct_dtype dtype,
                              int32_t zero_point);
-/* y (out_h, out_w, c) = one image x, of the same type. */
+/* y (out_h, out_w, c) = one image x, dilated, of the same type. */
 void oct_dilate_image(const oct_dilation *d, const void *x, void *y);
 /* x = the pixels of y that dilation put there; floats. */
 void oct_undilate_image(const oct_dilation *d, const float *y, float *x);

@@ -24,7 +24,7 @@ int64_t oct_move_numel(const oct_move_map *map)
     return numel;
 }
 
-/* The first and last place that the map reads; false when they cannot be counted. */
+/* Finds the first and the last value of the sample that the map reads; false when their indices overflow. */
 static bool find_range(const oct_move_map *map, int64_t *first, int64_t *last)
 {
     *first = *last = map->offset;
@@ -68,7 +68,7 @@ static void add_loop(plane_walk *w, int64_t size, int64_t stride)
     w->stride[w->dims++] = stride;
 }
 
-/* Simplifies the loops of a map, and begins at the first plane. */
+/* Merges loops of a map that continue each other, and begins at the first plane, which the two innermost loops make. */
 static plane_walk begin_walk(const oct_move_map *map)
 {
     plane_walk w = {.place = map->offset};
@@ -133,6 +133,7 @@ OCT_COPY_PLANE(copy_32, uint32_t)
 /* Rows below this are copied faster by a loop than by a call. */
 enum { ROW_BYTES = 16 };
 
+/* Copies a plane of values of `bytes` bytes, which are row_stride and stride values apart in x, to a dense one. */
 static void copy_plane(const plane *p, size_t bytes, const uint8_t *x, uint8_t *y)
 {
     const int64_t row = p->w * (int64_t)bytes;

@@ -18,17 +18,17 @@ typedef struct oct_move_map {
     oct_shape out; /* of the output; dim[0] is ignored and stays the batch */
 } oct_move_map;
 
-/* Returns the map that reads values of these sizes, `dims` of them, in their own order. What is to be moved differs
- * from it in strides, order or sizes of its loops; `out` is left to the caller. */
+/* Returns the map that copies `dims` dimensions of these sizes as they are, row-major. Callers change strides, order or
+ * sizes of its loops to what they want moved, and set `out`. */
 oct_move_map oct_move_over(int dims, const int64_t *size);
 /* Values that the map reads of a sample; -1 when they are more than can be counted. */
 int64_t oct_move_numel(const oct_move_map *map);
 /* Checks that the loops stay inside a sample of `numel` values (INT64_MAX: not known yet); `code` otherwise. */
 oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status code) OCT_NODISCARD;
 
-/* These run one sample of a map that has been checked. The first copies values of 1, 2 or 4 bytes; the second adds
- * each value of `y` to the one of `x` that it was read from, in the order of y. */
+/* Copies one sample from x to y by a map that has been checked; values of 1, 2 or 4 bytes. */
 void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y);
+/* Adds each value of y to the value of x that oct_move_copy reads for it, in the order of y: the gradient of a move. */
 void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x);
 
 /* Where the elements of a tensor in a file, row-major with these sizes, are in a parameter or buffer: at

@@ -10,6 +10,7 @@ static bool is_real(const oct_arg *arg)
     return arg->type == OCT_ARG_FLOAT || arg->type == OCT_ARG_DOUBLE;
 }
 
+/* Reads the member of the struct `args` that `arg` describes, of any type, as a number. */
 static double read_member(const oct_arg *arg, const void *args)
 {
     const void *member = (const char *)args + arg->offset;
@@ -28,6 +29,7 @@ static double read_member(const oct_arg *arg, const void *args)
     return *(const double *)member;
 }
 
+/* Sets the member of the struct `args` that `arg` describes, of any type, from a number. */
 static void write_member(const oct_arg *arg, double value, void *args)
 {
     void *member = (char *)args + arg->offset;

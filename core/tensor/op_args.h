@@ -91,18 +91,18 @@ typedef union oct_args_buffer {
 #define OCT_ABOVE_0 0x1p-149
 #define OCT_BELOW_1 (1 - 0x1p-53)
 
-/* Writes the struct as a row; returns the row. */
+/* Writes the struct of arguments as a row of numbers; returns the row. */
 const oct_op_args *oct_args_write(const oct_arg_list *list, const void *args, oct_op_args *row);
 /* Reads the struct from a row of any origin; OCT_USAGE where it has another count, or a number that the list does not
  * allow. type: for the sentence. */
 oct_status oct_args_read(const oct_arg_list *list, const char *type, const oct_op_args *row,
                          void *args) OCT_NODISCARD;
-/* Reads it from a row that was checked before. */
+/* Fills the struct from a row that oct_args_read has accepted before. */
 void oct_args_get(const oct_arg_list *list, const oct_op_args *row, void *args);
 /* Checks a struct against the bounds of the list; OCT_USAGE. */
 oct_status oct_args_check(const oct_arg_list *list, const char *type,
                           const void *args) OCT_NODISCARD;
-/* Writes the texts of the list one after another. */
+/* Describes arguments for people: the texts of the list one after another, with the number in place of '#'. */
 void oct_args_describe(const oct_arg_list *list, const void *args, char *text, size_t size);
 
 /* The row of an operation whose struct has these members: OCT_ARGS(clip, .lo = 0, .hi = 1). Valid until the end of

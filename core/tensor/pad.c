@@ -94,7 +94,7 @@ static void copy_channels_beside(const oct_pad_shape *s, size_t bytes, const uin
         memcpy(y + c * (int64_t)bytes, x + oct_pad_source(s, 2, c) * (int64_t)bytes, bytes);
 }
 
-/* x: the pixel that is shown; NULL: the constant. */
+/* Writes all channels of a pixel of the output, padded; x: the pixel that it shows; NULL: the constant. */
 static void copy_pixel(const oct_pad_shape *s, size_t bytes, const void *fill, const uint8_t *x,
                        uint8_t *y)
 {

@@ -26,5 +26,5 @@ const char *oct_interpolation_name(oct_interpolation mode);
 typedef struct oct_resize_place {
     int64_t low, high, part, unit;
 } oct_resize_place;
-/* 0 <= at < out, and no product of two sizes overflows. */
+/* Returns where position `at` of `out` is on the input. 0 <= at < out, and no product of two sizes overflows. */
 oct_resize_place oct_resize_place_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out);
