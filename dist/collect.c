@@ -110,7 +110,8 @@ typedef struct lone_failure {
     char text[TEXT_BYTES];
 } lone_failure;
 
-/* Copies the record of this thread, as much of it as there is room for. */
+/* Packs the sentences of this thread's failure, one after another, as many as there is room for; without one, what the
+ * status means. */
 static void pack_failure(lone_failure *failure, oct_status code)
 {
     size_t used = 0;

@@ -108,8 +108,8 @@ static oct_status share_node_memory(const oct_comm *comm, oct_rank_node *node)
     return OCT_OK;
 }
 
-/* Every rank learns the host of every other one and offers memory, and they enter the nodes. Where there is no memory to
- * share, or none is asked for (0), each rank is a node, which is no failure. */
+/* Every rank learns the host of every other one and offers memory, and they enter the nodes. Where there is no
+ * memory to share, or none is asked for (0), each rank is a node, which is no failure. */
 static oct_status enter_node(oct_comm *comm, size_t slot_bytes)
 {
     oct_host mine = {.pid = (int32_t)getpid(), .memory = memfd_create("octet-node", MFD_CLOEXEC)};
@@ -140,7 +140,9 @@ static const char *rank_name(const oct_collective *self, int rank, char text[128
     return oct_rank_text(oct_comm_of(self), rank, text);
 }
 
-/* Makes the state of a communicator over this transport and its collective functions, and enters its node. */
+/* Makes the state of a communicator over this transport and its collective functions, and takes part in the shared
+ * memory of its host, with slots of slot_bytes. Lanes replace `rows`, its list of rows, by that of their
+ * communicator. */
 static oct_status open_state(oct_comm *comm, oct_transport *transport, double deadline_s,
                              size_t slot_bytes)
 {

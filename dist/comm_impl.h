@@ -195,7 +195,8 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
 
 /* process.c. Maps a file of memory of this process; NULL where that cannot be. */
 void *oct_memory_map(int file, size_t bytes);
-/* Maps the file that another process of the host has open as `file`; NULL where that cannot be, or it has another size. */
+/* Maps the file that another process of the host has open as `file`; NULL where that cannot be, or it has another
+ * size. */
 void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
 /* OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
@@ -226,8 +227,8 @@ oct_status oct_exchange_poll(const oct_comm *comm, bool *moved) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
-/* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
- * over, having named those of this host that are missing. */
+/* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when the deadline passes
+ * before oct_watchdog_end, having named those of this host that are missing. */
 void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
 void oct_watchdog_end(void);
 

@@ -155,7 +155,8 @@ static void fill_slot(oct_sum *s)
                               s->own.vectors[p] + oct_sum_bytes(s, s->piece_begin));
 }
 
-/* Gives the total of this rank's share to the others, and to itself. */
+/* Copies the total of this rank's share to its slot in shared memory, where the others read it, and to its own
+ * output; the last sum may have left it in one of these. */
 static void give_total(const oct_sum *s)
 {
     const oct_piece share = oct_sum_share(s);
@@ -231,8 +232,8 @@ static int rank_of_partner(const oct_sum *s, const oct_partner *partner)
     return partner->rank * node->ranks + s->comm->base.rank - node->first;
 }
 
-/* Posts the messages of a round: this rank gives a partner its parts over the piece that the partner keeps, and takes the
- * partner's parts over the piece that it keeps itself. */
+/* Posts the messages of a round: this rank gives a partner its parts over the piece that the partner keeps, and
+ * takes the partner's parts over the piece that it keeps itself. */
 static oct_status exchange_parts(oct_sum *s, const oct_round *round)
 {
     oct_holding *other = &s->other;
@@ -311,7 +312,8 @@ oct_status oct_sum_run_phase(oct_sum *s)
     case OCT_SUM_ROUND: {
         s->phase = s->round < s->num_rounds ? OCT_SUM_FOLD : OCT_SUM_SPREAD;
         if (s->phase == OCT_SUM_FOLD) return exchange_parts(s, &s->rounds[s->round]);
-        /* After the rounds this rank holds the total of its piece as its only part, which may not be in its place yet. */
+        /* After the rounds this rank holds the total of its piece as its only part, which may not be in its place
+         * yet. */
         OCT_ASSERT(s->own.num_parts == 1);
         char *place = s->lane_total + oct_sum_bytes(s, s->piece.begin);
         if (s->own.vectors[0] != place)
@@ -332,8 +334,8 @@ oct_status oct_sum_run_phase(oct_sum *s)
     return OCT_OK;
 }
 
-/* Counts the waits of other ranks that may come before the one at hand can end: in the node for the vectors and for their
- * sums, then one for each round there and back. */
+/* Counts the waits of other ranks that may come before the one at hand can end: in the node for the vectors and for
+ * their sums, then one for each round there and back. */
 int oct_sum_patience(const oct_sum *s)
 {
     const int in_node = s->run_in_node ? 2 : 0;

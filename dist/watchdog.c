@@ -107,8 +107,8 @@ static int64_t find_ended_early(void)
     return -1;
 }
 
-/* Says "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks
- * here". */
+/* Says "rank 1" where the rank is known: it has entered the table, or all ranks are on this host; otherwise "process
+ * 1 of the 4". */
 static int name_local_rank(int64_t local_rank, const oct_rank_view *view, char *text, size_t size)
 {
     if (view->pid > 0) return snprintf(text, size, "rank %d", view->rank);

@@ -17,7 +17,8 @@ void oct_log_setup(oct_log_level level, bool speaks);
 /* Also append every line to this file, after its time (UTC), or NULL to stop. The path is copied. */
 oct_status oct_log_file(const char *path) OCT_NODISCARD;
 
-/* Appends the time and a line, which others have printed, to an existing log file; where that fails, does nothing. */
+/* Appends the time and a line that another process has already printed to an existing log file; where that fails, does
+ * nothing. */
 void oct_log_append(const char *path, const char *text);
 
 /* From now on errors are also given to this function, as they are written. */

@@ -96,8 +96,9 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
     return p;
 }
 
-/* Lays scratch out (NULL: nowhere) for `leaves` leaves with this plan, or with that of fewer samples;
- * returns its bytes. */
+/* Lays scratch out (NULL: nowhere) for `leaves` leaves; returns its bytes, enough for fewer samples, too. Several
+ * blocks need sums of all rows, one only those of a chunk; leaves of a group a second list of runs, and sums that
+ * wait in the tree. */
 static size_t lay_out_scratch(const oct_weight_plan *p, int64_t leaves, void *scratch,
                               oct_weight_scratch *r)
 {
@@ -168,8 +169,9 @@ static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Moves c to the next kernel rows of one product; false at the end. Neighbours that see the same lines are multiplied
- * together, and all of them where each has few rows of the product. */
+/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that
+ * meet the same input lines share one. Where a product for each would be too small to pay, one has all, with zeros
+ * for padding. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
     int64_t line, lines;

@@ -118,8 +118,9 @@ static void add_block_values(bn_rows v)
     }
 }
 
-OCT_CLONES
-static void add_block_grads(bn_rows v)
+/* Adds grad and grad * (x - mean) of a block of rows to the sums of each channel: MANY vectors of channels at a
+ * time, then one, then single channels. */
+OCT_CLONES static void add_block_grads(bn_rows v)
 {
     int64_t c = 0;
     for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
@@ -336,7 +337,8 @@ static void make_input_grad(const oct_context *cx, const bn_saved *v, const oct_
     }
 }
 
-/* The gradient of x takes the sums of grad and grad * (x - mean) over each group, if its statistics were the batch's. */
+/* The gradient of x takes the sums of grad and grad * (x - mean) over each group, if its statistics were the
+ * batch's. */
 static void batch_norm_backward(oct_context *cx, oct_node *node)
 {
     const bn_saved *v = node->saved;

@@ -306,6 +306,7 @@ static oct_status fold_missing_norm(void *user, oct_module *module)
     make_item_path(item, oct_module_path(conv->batch_norm, path));
     bool in_file = f->h5 && oct_h5_has(f->h5, item);
     OCT_TRY(f->group->broadcast(f->group, &in_file, sizeof in_file, 0));
+    /* Kept, not returned: the other ranks wait in the next broadcast. */
     if (!in_file && f->status == OCT_OK) f->status = oct_qat_conv_drop_norm(conv);
     return OCT_OK;
 }

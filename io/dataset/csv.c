@@ -112,7 +112,8 @@ static oct_status draw_rows(reading *r, const oct_csv *csv)
     return OCT_OK;
 }
 
-/* Reads the table of each split, or the one that both are drawn from. */
+/* Reads the table of each split, or the one whose rows are drawn into both. root: the folder that paths in the
+ * tables begin from, without links. */
 static oct_status read_tables(reading *r)
 {
     const char *path = r->source->folder, *slash = strrchr(path, '/');

@@ -152,7 +152,8 @@ static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, 
     const oct_trace_node *node = &network->trace.nodes[i];
     oct_to_onnx_ref input[OCT_MAX_INPUTS];
     oct_float_layer layer = {.type = node->op, .name = node->path, .args = node->args};
-    bool is_first = true; /* of its owner's calls: its arrays have their own names */
+    bool is_first =
+        true; /* of the calls of its module: it writes the module's arrays, which later ones name */
     for (size_t k = 0; k < i; k++)
         is_first &= network->owner_of[k] != network->owner_of[i];
     for (int k = 0; k < node->num_inputs; k++)

@@ -105,7 +105,7 @@ oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *na
                                            oct_shape shape);
 /* The axis in the file of dimension `dim` of a tensor with `ndim` dimensions. */
 int64_t oct_to_onnx_axis(int ndim, int dim);
-/* Adds a reshape whose batch stays: dims of the others. */
+/* Adds a reshape that keeps the batch; dims: the n dimensions after it. */
 const char *oct_to_onnx_reshape(oct_to_onnx_writer *w, const char *x, int n, const int64_t *dims);
 
 /* Reorders the numbers of x by the loops of the map: oct_move_source says which number each one of the output is. */

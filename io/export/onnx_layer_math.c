@@ -76,7 +76,7 @@ static oct_to_onnx_ref write_gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer
     return half_with(w, c, OCT_TO_ONNX(w, "Erf", x));
 }
 
-/* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 static oct_to_onnx_ref write_gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const char *x = c->input[0].name, *cube = OCT_TO_ONNX(w, "Mul", OCT_TO_ONNX(w, "Mul", x, x), x);
@@ -133,6 +133,7 @@ static oct_to_onnx_ref write_with_parameter(oct_to_onnx_writer *w, const oct_to_
     return shaped_like(&x, OCT_TO_ONNX(w, c->op, x.name, parameter));
 }
 
+/* Over the last dimension, the channels, which the file has in another place. */
 static oct_to_onnx_ref write_softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);

@@ -119,8 +119,8 @@ static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const c
     return y;
 }
 
-/* Writes weight and bias of a layer as nodes: ndim and dims of the weight, (O, I/groups, kh, kw), or (O, C H W) for a row
- * that was flattened from `plane`. made: both, or NULL. */
+/* Writes weight and bias of a layer as nodes: ndim and dims of the weight, (O, I/groups, kh, kw), or (O, C H W) for
+ * a row that was flattened from `plane`. made: both, or NULL. */
 static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim,
                           const int64_t *dims, const oct_shape *plane, const char *made[2])
 {
@@ -165,7 +165,8 @@ static const char *add_gemm(oct_to_onnx_program *p, const oct_step *step, const 
     return y;
 }
 
-/* Puts input_step - 1 rows and columns of zero points after each one of a transposed convolution's codes. */
+/* Puts input_step - 1 rows and columns of zero points after each one of a transposed convolution's codes: as the
+ * ends of dimensions of their own, and the Slice removes what is after the last row and column. */
 static oct_to_onnx_ref dilate_input(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
 {
     oct_to_onnx_writer *w = p->w;
@@ -234,8 +235,8 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
     return x;
 }
 
-/* Computes the sums of a layer, without rounding and activation. A value of two dimensions is a row, as is an image that the
- * layer takes flattened (`flat`). */
+/* Computes the sums of a layer, without rounding and activation. A value of two dimensions is a row, as is an image
+ * that the layer takes flattened (`flat`). */
 static oct_to_onnx_ref compute_sums(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv.shape;

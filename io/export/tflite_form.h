@@ -1,4 +1,5 @@
-/* What the parts of the format tflite share: the writer of a model, operator by operator, and steps of an int8 model. */
+/* What the parts of the format tflite share: the writer of a model, operator by operator, and steps of an int8
+ * model. */
 #pragma once
 
 #include "core/base/arena.h"
@@ -124,7 +125,8 @@ typedef struct oct_to_tflite_writer {
 /* Fails the writer with a problem; more than one may be added. Returns OCT_TFLITE_NONE. */
 int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *format, ...)
     OCT_PRINTF(3, 4);
-/* Gives memory that lives as long as the writer, with a copy of data (NULL: its values are not set); NULL after a failure. */
+/* Gives memory that lives as long as the writer, with a copy of data (NULL: its values are not set); NULL after a
+ * failure. */
 void *oct_to_tflite_alloc(oct_to_tflite_writer *w, const void *data, size_t bytes);
 /* A tensor by its number, while nothing has failed. */
 static inline oct_tflite_tensor *oct_to_tflite_at(const oct_to_tflite_writer *w, int tensor)
@@ -170,8 +172,8 @@ void oct_to_tflite_operator(oct_to_tflite_writer *w, oct_tflite_operator kind, i
 int oct_to_tflite_apply(oct_to_tflite_writer *w, oct_tflite_operator kind, int inputs,
                         const int *input, int output, int options, const oct_tflite_option *option);
 
-/* Writes the file, with the bytes and, where `tflm` is set, what TFLM needs to run it. Returns the writer's failure, and
- * fails for each operator that TFLM's kernels do not take. */
+/* Writes the file, with the bytes and, where `tflm` is set, what TFLM needs to run it. Returns the writer's failure,
+ * and fails for each operator that TFLM's kernels do not take. */
 oct_status oct_to_tflite_finish(oct_to_tflite_writer *w, const char *version, bool tflm,
                                 oct_exported *out) OCT_NODISCARD;
 
@@ -247,7 +249,7 @@ int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const u
                          bool channels);
 /* Concatenates n tensors by their channels to y, by operators of no more inputs than TFLM takes; x is written over. */
 int oct_to_tflite_concat(oct_to_tflite_program *p, int n, int *x, int y);
-/* Puts `before` and `after` rows, columns and channels of a code (of floats: zeros) around x. */
+/* Puts `before` and `after` rows, columns and channels of a code, unsigned as in Octet (of floats: zeros), around x. */
 int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
                       const int64_t after[3], int32_t code);
 /* Reads the given places of a dimension. */

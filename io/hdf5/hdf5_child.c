@@ -143,7 +143,7 @@ static oct_status send_file_bytes(oct_h5_child *child, int64_t at, int64_t bytes
     return status;
 }
 
-/* Fails with the sentence of a refusal that the program has sent. */
+/* Fails with the sentence of a refusal that the program has sent; m->at: which one, m->name: what it is about. */
 static oct_status fail_for_refusal(oct_h5_child *child, const oct_h5_message *m)
 {
     static const char *const sentences[] = {

@@ -272,8 +272,8 @@ static hid_t native_type(const oct_h5_message *m)
     return types[m->type == 'u' ? 0 : m->type == 'i' ? 1 : 2][width];
 }
 
-/* Describes the type of elements in m, and returns the type that they are read as, -1 where they are no numbers; *plain:
- * they lie so in the file, but for the order of bytes. */
+/* Describes the type of elements in m, and returns the type that they are read as, -1 where they are no numbers;
+ * *plain: they lie so in the file, but for the order of bytes. */
 static hid_t describe_type(oct_h5_message *m, hid_t type, bool *plain)
 {
     hsize_t dims[H5S_MAX_RANK];
@@ -307,8 +307,8 @@ static hid_t describe_type(oct_h5_message *m, hid_t type, bool *plain)
     return class == H5T_INTEGER ? native_type(m) : H5Tget_native_type(type, H5T_DIR_ASCEND);
 }
 
-/* Checks that all numbers of a data set lie in this file and that there are the filters which unpack them, and finds the
- * rows of its chunks; *why is the refusal. */
+/* Checks that all numbers of a data set lie in this file and that there are the filters which unpack them, and finds
+ * the rows of its chunks; *why is the refusal. */
 static bool check_storage(oct_h5_message *m, hid_t options, oct_h5_refusal *why)
 {
     char name[8];
@@ -333,7 +333,8 @@ static bool check_storage(oct_h5_message *m, hid_t options, oct_h5_refusal *why)
     return true;
 }
 
-/* Describes a data set; *memory: the type that it is read as. */
+/* Describes a data set; *memory: the type that it is read as. m->at: where its bytes are in the file, if they can be
+ * read there as they are; -1: only the library can. A refusal ends the program, so nothing is closed. */
 static bool describe_dataset(hid_t dataset, oct_h5_message *m, hid_t *memory, oct_h5_refusal *why)
 {
     hsize_t dims[H5S_MAX_RANK];
@@ -350,7 +351,7 @@ static bool describe_dataset(hid_t dataset, oct_h5_message *m, hid_t *memory, oc
     if (*memory < 0 || !check_storage(m, options, why)) return false;
     if (plain && H5Pget_layout(options) == H5D_CONTIGUOUS && H5Dget_storage_size(dataset) > 0)
         m->at = (int64_t)H5Dget_offset(dataset);
-    if (m->at < 0) m->big = 0; /* the library turns what it reads */
+    if (m->at < 0) m->big = 0; /* the library swaps the bytes that it reads */
     H5Pclose(options);
     H5Tclose(type);
     H5Sclose(space);

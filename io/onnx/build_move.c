@@ -97,7 +97,6 @@ oct_status oct_build_split(oct_onnx_builder *b, const oct_onnx_node *n)
     const int dim = n->args.axis;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     for (int i = 0; i < n->outputs; i++) {
-        if (n->output[i] < 0) continue;
         const int64_t size = b->graph->values[n->output[i]].dim[dim];
         oct_onnx_view part = x;
         OCT_TRY(slice_view(b, &part, dim, at, size, 1));

@@ -233,6 +233,7 @@ static bool stands_for_each_sample(const oct_onnx_call *c, const oct_onnx_value 
     return v->data && oct_onnx_is_fixed_batch(c, v->dim[0]) && batch == OCT_ONNX_BATCH;
 }
 
+/* A constant of the one batch size of a file, such as a class token, takes the batch of the other inputs. */
 oct_status oct_onnx_shape_concat(oct_onnx_call *c)
 {
     char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
@@ -288,6 +289,8 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
     if (parts.count != c->node->outputs)
         return oct_onnx_problem(c, "it has %d outputs for %d parts", c->node->outputs, parts.count);
     for (int i = 0; i < parts.count; i++) {
+        if (c->node->output[i] < 0)
+            return oct_onnx_problem(c, "its output %d has no name; give each part one", i);
         if (parts.fixed[i] < 0 || parts.fixed[i] > left)
             return oct_onnx_problem(c, "its parts are no parts of %" PRId64 " numbers",
                                     oct_onnx_in(c, 0)->dim[axis]);

@@ -30,7 +30,7 @@ typedef struct drawing {
     oct_image picture, spare;
 } drawing;
 
-/* 0xrrggbb for each class: hues in steps of the golden ratio, far apart, of the same brightness. */
+/* 0xrrggbb for each class: hues in steps of the golden ratio, far apart, of one saturation and value. */
 static uint32_t class_colour(int64_t class)
 {
     const double hue = fmod(0.61803398875 * (double)class + 0.58, 1) * 6;

@@ -311,6 +311,8 @@ static void print_device_json(const oct_device *d, const char *path, const int64
     oct_print_json(all);
 }
 
+/* Prints what a microcontroller needs to run the model: flash, scratch, products, and TFLM's arena for each form of
+ * file. */
 static oct_status print_device(const oct_model *model, const char *path, bool json)
 {
     oct_device device;

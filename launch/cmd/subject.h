@@ -16,7 +16,8 @@ typedef struct oct_subject {
     oct_module *root; /* of a checkpoint */
 } oct_subject;
 
-/* Opens the file, which is of one of these kinds (oct_file_take); an int8 model must be runnable. */
+/* Opens the file, which must be of one of these kinds, a bit each (oct_file_take); takes: their names, for the
+ * sentence that refuses another. An int8 model must be runnable. */
 oct_status oct_subject_open(oct_subject *subject, const char *path, int kinds,
                             const char *takes) OCT_NODISCARD;
 /* Reads the recipe in it, whose data are where data_path says (NULL: where the run had them). */

@@ -314,8 +314,8 @@ static void check_for_late_rank(job *j, double passed_s)
     give_up(j, j->why);
 }
 
-/* Looks for each way in which a job hangs, and gives it up then. Only time in which this process runs counts: all may have
- * been stopped together. */
+/* Looks for each way in which a job hangs, and gives it up then. Only time in which this process runs counts: all
+ * may have been stopped together. */
 static void check_job(job *j)
 {
     static const double awake_s = 1, heeds_within_s = 3;
@@ -349,7 +349,9 @@ bool oct_ranks_stop_asked(void)
     return requests.first != 0;
 }
 
-/* Looks after mpirun until it has ended, then judges that. The guard has the pipes too, so that an mpirun whose starter was killed does not crash in what it still says. */
+/* Until mpirun ends, passes on its output and stop requests and looks for lost ranks; then makes an exit status of
+ * how it ended. The guard holds the pipes open too, so that mpirun is not ended by SIGPIPE when this process is
+ * killed. */
 static oct_status watch_job(job *j, int *exit_status)
 {
     enum { LOOK_MS = 20 };
@@ -372,6 +374,7 @@ static oct_status watch_job(job *j, int *exit_status)
     if (status == OCT_OK) status = oct_ranks_judge(&j->seen, ended, exit_status);
     const bool lost = status == OCT_LOST || *exit_status == oct_status_exit(OCT_LOST);
     const int64_t begun = oct_ranks_begun(&j->seen);
+    /* beyond: ranks on other hosts */
     if (lost && j->start->job.beyond && begun > 0 && begun < j->ranks) {
         char what[512];
         name_missing(j, what);

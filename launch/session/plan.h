@@ -44,8 +44,8 @@ oct_phase oct_plan_phase(const oct_plan *plan, int64_t step);
 int64_t oct_plan_steps(const oct_plan *plan); /* of the whole run */
 const char *oct_phase_name(oct_phase phase);
 bool oct_phase_of_name(const char *name, oct_phase *phase);
-/* Finds the phase of a checkpoint. It is taken after a step, so it is in that step's phase; the last one is in
- * the last phase, whatever the lengths. */
+/* Finds the phase that a checkpoint names, which is that of the step before it. OCT_DATA where there is none of that
+ * name. */
 oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
 /* Finds the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
  * epochs of calibration come after all of them, so its order is its own. */

@@ -53,6 +53,7 @@ static const char *fallback_note(const conversion *c, const oct_trace_node *node
     const oct_graph *graph = c->graph;
     for (size_t i = 0; i < graph->num_nodes; i++) {
         const oct_graph_node *n = &graph->nodes[i];
+        /* A function has no module: its path and operator name it. */
         const bool same = node->module ? n->module == node->module
                                        : !n->called && strcmp(n->path, node->path) == 0 &&
                                              strcmp(n->op, node->op) == 0;

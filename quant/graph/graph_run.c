@@ -90,8 +90,8 @@ static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *c
         const oct_graph_node *node = &graph->nodes[i];
         if (node->hook || !oct_run_is_due(graph, node)) continue;
         oct_tensor *y = execute_node(cx, graph, node), **kept = &graph->run->tensors[node->output];
-        /* A module's output is kept where its call is handled (graph_call.c); what recorded hooks made of it is another
-         * value, with a number of its own. */
+        /* The call of a prepared module has kept its output already (graph_call.c). A hook that replaced it made
+         * another value, with a node and number of its own, which must not take the place of the kept one. */
         if (node->action == OCT_NODE_UNTOUCHED || !*kept || !y ||
             y->graph_value == (*kept)->graph_value)
             *kept = y;

@@ -54,7 +54,8 @@ static int32_t exp_of_negative(int32_t a, int bits)
     return a == 0 ? LAST : y;
 }
 
-/* 2 / (1 + a), in units of 2^-29, of a from 0 to 1 in units of 2^-31: Newton's iteration for the reciprocal. */
+/* 2 / (1 + a), in units of 2^-29, of a from 0 to 1 in units of 2^-31: the reciprocal of
+ * (1 + a) / 2 by Newton's iteration; products of two such numbers are in units of 2^-27, hence the shifts. */
 static int32_t two_over_one_plus(int32_t a)
 {
     const int32_t half = (int32_t)(((int64_t)a + LAST + 1) / 2);

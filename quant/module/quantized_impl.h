@@ -13,8 +13,8 @@ typedef enum oct_domain { OCT_DOMAIN_INVALID, OCT_DOMAIN_FLOAT, OCT_DOMAIN_CODES
 /* Whether the inputs are all float or all codes; otherwise, and when there are fewer than `min` or the
  * context has failed already, INVALID with the context failed. */
 oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int min);
-/* Also asks the module's fake-quant, which must be there for codes and must not quantize when the inputs
- * are float. */
+/* As oct_inputs_domain, and checks the module's fake-quant, which must be there for codes and must not quantize when
+ * the inputs are float. */
 oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
                                 int n, int min);
 static inline oct_fake_quant *oct_quantized_fq(const oct_quantized *m)

@@ -1,6 +1,6 @@
-/* Prepare records what the model calls (graph/graph_build.c) and decides what each call site is and what runs together
- * (here), what is quantized and where codes are made (placement.c, eager.c), which values share a quantizer (group.c) and
- * what speaks against it (check.c); only a plan without problems is carried out (apply.c). */
+/* Prepare records what the model calls (graph/graph_build.c) and decides what each call site is and what runs
+ * together (here), what is quantized and where codes are made (placement.c, eager.c), which values share a quantizer
+ * (group.c) and what speaks against it (check.c); only a plan without problems is carried out (apply.c). */
 #include "quant/prepare/prepare.h"
 
 #include "core/base/mem.h"
@@ -108,7 +108,8 @@ static void find_region(oct_prepare_plan *plan, oct_mode mode)
     }
 }
 
-/* Marks what a node reads as live; returns whether some of it was not yet. */
+/* Marks what a node reads as live: its inputs in either mode, and what later runs of its block pass it in their place.
+ * Returns whether some of it was not yet. */
 static bool mark_inputs_live(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph *g = plan->graph;
@@ -120,8 +121,8 @@ static bool mark_inputs_live(oct_prepare_plan *plan, int64_t node)
             *live = true;
         }
     for (size_t r = 0; r < g->num_carried; r++) {
-        bool *live = &plan->values[g->carried[r].value].live;
         if (g->carried[r].node != node) continue;
+        bool *live = &plan->values[g->carried[r].value].live;
         more |= !*live;
         *live = true;
     }
@@ -440,8 +441,8 @@ static oct_status find_hooks(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Runs a model with hooks once with codes, since hooks were traced on floats: one that fails on codes fails here and not
- * in the first step. */
+/* Runs a model with hooks once with codes, since hooks were traced on floats: one that fails on codes fails here and
+ * not in the first step. */
 static oct_status try_hooks(oct_module *root, const oct_example *example)
 {
     bool hooks = false;

@@ -18,7 +18,8 @@ static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
     return oct_leaves_split(samples, s->leaf, s->group->rank, s->group->size);
 }
 
-/* Begins a forward over these leaves; learn: with a tape for the backward, and dropout. */
+/* Begins a forward over these leaves; learn: with a tape for the backward, and dropout. Where the ranks are recorded
+ * for the audit, all of them get the sums of all norm groups, since any may compute the leaf again. */
 static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
@@ -190,7 +191,8 @@ static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
     return run_backward(s, loss);
 }
 
-/* Records what the ranks send each other in the batch of the audit, and watches its leaf on the rank that has it. */
+/* Begins the audit of a batch, after which any rank can compute one leaf of it again: keeps the sums before the
+ * batch, has the leaf watched on the rank that has it, and records through `face` what the ranks send each other. */
 static void open_audit(oct_train_step *s, const oct_batch *batch)
 {
     oct_step_audit *audit = &s->audit;

@@ -443,6 +443,13 @@ Test(onnx_fold, reasons)
     onnx_node(&m, "Split", "x n", "y z");
     check_refused(&m, "node 'y' (Split): it splits the batch; split parts of a sample only");
 
+    onnx_in(&m, "x", -1, 6);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "n", 2, 2, 2);
+    onnx_node(&m, "Split", "x n", "z - y");
+    onnx_int(&m, "axis", 1);
+    check_refused(&m, "node 'z' (Split): its output 1 has no name; give each part one");
+
     onnx_in(&m, "x", -1, 1, 3);
     onnx_out(&m, "y");
     onnx_node(&m, "RNN", "x", "y");

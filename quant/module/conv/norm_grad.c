@@ -49,7 +49,8 @@ INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, i
     return f;
 }
 
-/* Returns eight elements of x^. Here as below the next part, `ahead` elements on, is prefetched: loops take the rows
+/* Returns eight elements of x^, the normalized input: stored, or made again from accumulators. Here as below the next
+ * elements, `ahead` of these, are prefetched: loops take the rows
  * some channels at a time, so addresses are too far apart for the hardware prefetcher. */
 INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const normalizer *f,
                            int64_t ahead, int64_t i)
@@ -229,8 +230,8 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
     }
 }
 
-/* Adds to the gradient of a parameter, leaf by leaf, the sums that begin at `first` of each leaf's: 0 those of g, n those
- * of g x^. */
+/* Adds to the gradient of a parameter, leaf by leaf, the sums that begin at `first` of each leaf's: 0 those of g, n
+ * those of g x^. */
 static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t first)
 {
     float *rows = oct_leaf_grads_begin(cx, param);

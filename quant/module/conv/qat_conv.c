@@ -317,6 +317,7 @@ static void describe_norm(const oct_module *self, char *text, size_t size)
     snprintf(text, size, "batch_norm%s", activation_text(m->activation));
 }
 
+/* Emits a batch norm that no convolution has taken in, as an affine step: a 1x1 convolution of each channel alone. */
 static oct_status emit_norm(oct_module *self, struct oct_emitter *e)
 {
     const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;

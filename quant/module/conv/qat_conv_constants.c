@@ -285,7 +285,8 @@ static int32_t clamp_to_code(float v, int32_t lo, int32_t hi)
     return (int32_t)nearbyintf(fminf(fmaxf(v, (float)lo), (float)hi));
 }
 
-/* Returns the requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at
+/* Returns the requantizer's constants. floor and six: the clips in units of the output scale, before rounding, which
+ * decide where gradients pass; lo and hi: the same of codes. Where the zero_point is above qmin, relu cuts at
  * logical 0. */
 static oct_requant make_requant(const oct_layer *l, oct_qparams out, const oct_channels *ch)
 {

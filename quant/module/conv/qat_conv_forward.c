@@ -48,8 +48,10 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
                      s->sum + c);
 }
 
-/* Computes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and
- * a * a (2, O); values are acc_scale[o] * a + bias. A shift that floats do not hold counts as not finite. */
+/* Computes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and a * a
+ * (2, O); values are acc_scale[o] * a + bias. False where they are not finite. Of several groups only this rank
+ * would know of a shift that floats do not hold: it makes the noted statistics not finite, which all ranks see in
+ * their sum. */
 static bool compute_group_statistics(const call *c, const oct_bn_stats *stats, int64_t g,
                                      const double *total, const double *acc_scale)
 {
@@ -272,7 +274,8 @@ static void run_passes(oct_context *cx, call *c, bool updates_first)
     }
     c->acc.computed = true;
     if (cx->status == OCT_OK && updates_first) {
-        /* An output scale of 1 shows the real range, which then gives the scale. The codes of that pass are overwritten. */
+        /* An output scale of 1 shows the real range, which then gives the scale. The codes of that pass are
+         * overwritten. */
         oct_qparams real = c->y->q;
         real.scale = 1.0f;
         if (!compute_constants(cx, c, real.scale)) return;

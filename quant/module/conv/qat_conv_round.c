@@ -23,8 +23,8 @@
 static const void *const roundings[] = {OCT_ROUNDING_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_rounding_table = OCT_REGISTRY("a rounding", roundings);
 
-/* Windows that are gathered at a time: products of 8-bit codes are below 2^16 and the sum of this many of them below 2^31; those of 16-bit
- * codes below 2^32 and 2^63. */
+/* Windows that are gathered at a time: products of 8-bit codes are below 2^16 and the sum of this many of them below
+ * 2^31; those of 16-bit codes below 2^32 and 2^63. */
 enum { WINDOWS = 256 };
 
 oct_status oct_moments_create(oct_moments *m, const oct_conv_shape *s, bool products)
@@ -101,8 +101,8 @@ static int64_t wide_dot(const int32_t *restrict a, const int32_t *restrict b)
     return sum;
 }
 
-/* Adds the windows of the block to the sum of weight i's inputs, and to their products with those of weights 0 to i (the
- * lower triangle). */
+/* Adds the windows of the block to the sum of weight i's inputs, and to their products with those of weights 0 to i
+ * (the lower triangle). */
 static void add_products(oct_moments *m, const window_block *b, int64_t group, int64_t i)
 {
     const int64_t k = m->depth;
@@ -178,7 +178,7 @@ static oct_status reduce_scale(oct_moments *m, const oct_collective *group)
 oct_status oct_moments_allreduce(oct_moments *m, const oct_collective *group)
 {
     const int64_t k = m->depth;
-    OCT_TRY(reduce_scale(m, group));
+    OCT_TRY(reduce_scale(m, group)); /* the sums below are integers in units of it */
     OCT_TRY(oct_sum_i64(group, &m->windows, 1));
     OCT_TRY(oct_sum_i64(group, m->sum, m->groups * k));
     return m->product ? oct_sum_i64(group, m->product, m->groups * k * k) : OCT_OK;
@@ -277,7 +277,8 @@ static oct_status begin_rounding(const oct_qat_conv *m, layer_rounding *w)
     return OCT_OK;
 }
 
-/* Rounds the channels of a group from the first weight to the last: each error moves what the weights after it become. */
+/* Rounds the channels of a group from the first weight to the last: each error moves what the weights after it
+ * become. */
 static void round_group(layer_rounding *w, int64_t group)
 {
     const int64_t k = oct_conv_depth(&w->shape), n = w->shape.out_c / w->shape.groups;
