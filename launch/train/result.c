@@ -299,6 +299,24 @@ static oct_status write_result(oct_training *run, const oct_model *model,
     return OCT_OK;
 }
 
+/* Finds the checkpoint of the last step, which an earlier session has written; the manifest knows its digest. */
+static oct_status find_last_checkpoint(const oct_training *run, uint8_t digest[32], char **path)
+{
+    oct_status status = OCT_OK;
+    oct_manifest manifest;
+    char name[OCT_CHECKPOINT_NAME];
+    OCT_TRY(oct_manifest_read(&manifest, run->saver.folder, false));
+    OCT_TRY_OUT(
+        oct_format(path, "%s/%s", run->saver.folder, oct_checkpoint_name(run->trainer.step, name)));
+    const oct_manifest_entry *entry = oct_manifest_find(&manifest, run->trainer.step);
+    OCT_CHECK_OUT(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
+                  entry ? "damaged, or cannot be read" : "gone");
+    memcpy(digest, entry->digest, sizeof entry->digest);
+out:
+    oct_manifest_free(&manifest);
+    return status;
+}
+
 oct_status oct_run_result(oct_training *run, json_t **result)
 {
     oct_outputs outputs = {0};
@@ -312,17 +330,14 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     char *checkpoint = NULL;
     oct_status status = OCT_OK;
     oct_trainer_release_memory(&run->trainer);
-    /* The checkpoint of the last step is what this process has written, or the one that was there. */
+    /* The checkpoint of the last step is what this process has written, or what the manifest says of one that was
+     * there. */
     const oct_checkpoint_file *written = &run->saver.file;
     if (written->path) {
         memcpy(conversion.checkpoint_digest, written->digest, sizeof written->digest);
         status = oct_strdup(&checkpoint, written->path);
     } else if (oct_training_speaks(run)) {
-        oct_checkpoint last;
-        status = oct_checkpoint_open_step(&last, run->saver.folder, run->trainer.step);
-        if (status == OCT_OK) oct_sha256(last.bytes, last.size, conversion.checkpoint_digest);
-        if (status == OCT_OK) status = oct_strdup(&checkpoint, last.path);
-        oct_checkpoint_close(&last);
+        status = find_last_checkpoint(run, conversion.checkpoint_digest, &checkpoint);
     }
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(
