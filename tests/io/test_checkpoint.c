@@ -660,6 +660,8 @@ Test(checkpoint, of_one_step_is_that_or_none)
 {
     kit k;
     oct_checkpoint ckpt;
+    oct_manifest list;
+    const oct_manifest_entry *entry;
     void *bytes;
     size_t size;
     uint8_t digest[32], expected[32];
@@ -676,6 +678,12 @@ Test(checkpoint, of_one_step_is_that_or_none)
         cr_assert_eq(memcmp(digest, expected, sizeof digest), 0);
         cr_assert_str_eq(ckpt.path, in_folder("step-00000008.h5"));
         oct_checkpoint_close(&ckpt);
+        MUST(oct_manifest_read(&list, folder, false));
+        entry = oct_manifest_find(&list, 8);
+        cr_assert(entry && !entry->damaged);
+        cr_assert_eq(memcmp(entry->digest, expected, sizeof expected), 0);
+        cr_assert_null(oct_manifest_find(&list, 6));
+        oct_manifest_free(&list);
         MUST(oct_checkpoint_open_step(&ckpt, folder, 7));
         cr_assert_eq(ckpt.info.step, 7);
         oct_checkpoint_close(&ckpt);
@@ -685,6 +693,10 @@ Test(checkpoint, of_one_step_is_that_or_none)
     damage("step-00000008.h5", 100);
     cr_assert_eq(oct_checkpoint_open_step(&ckpt, folder, 8), OCT_DATA);
     check_said("step-00000008.h5: is damaged");
+    MUST(oct_manifest_read(&list, folder, false));
+    entry = oct_manifest_find(&list, 8);
+    cr_assert(entry && entry->damaged);
+    oct_manifest_free(&list);
     oct_module_destroy(&k.root);
     check_nothing_held();
 }
