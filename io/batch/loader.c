@@ -232,11 +232,11 @@ static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, in
     if (loader->order_epoch[slot] != epoch) {
         slot = loader->order_epoch[0] == keep;
         OCT_TRY(reserve_order(loader, slot));
-        for (int64_t i = 0; i < loader->data->count; i++)
-            loader->order[slot][i] = i;
         if (loader->shuffle)
             oct_permutation(loader->order[slot], loader->data->count, loader->seed,
                             (uint64_t)epoch);
+        for (int64_t i = 0; !loader->shuffle && i < loader->data->count; i++)
+            loader->order[slot][i] = i;
         loader->order_epoch[slot] = epoch;
     }
     *order = loader->order[slot];

@@ -108,6 +108,11 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(((const oct_saved_array *)a)->path, ((const oct_saved_array *)b)->path);
 }
 
+static int compare_with_path(const void *path, const void *array)
+{
+    return strcmp(path, ((const oct_saved_array *)array)->path);
+}
+
 /* Lists the arrays that a model wants, sorted by path. */
 static oct_status list_wanted(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
                               bool averaged)
@@ -126,13 +131,10 @@ static bool is_known(const oct_saved_arrays *list, const char *path)
         "info/phase",   "info/recipe",      "info/class_names",
         "info/skipped", "info/skipped_row", OCT_EARLY_STOPPING_NUMBERS(X) "info/best_value_bits"};
 #undef X
-    char *text = NULL;
-    memcpy(&text, &path, sizeof text); /* it is only compared */
-    const oct_saved_array key = {.path = text};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
         if (strcmp(info[i], path) == 0) return true;
     return list->count > 0 &&
-           bsearch(&key, list->items, list->count, sizeof *list->items, compare_paths);
+           bsearch(path, list->items, list->count, sizeof *list->items, compare_with_path);
 }
 
 /* The file must hold exactly the wanted items, no fewer and no more; its optimizer only where that is wanted. */

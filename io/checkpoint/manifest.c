@@ -283,7 +283,7 @@ oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry
     for (size_t i = 0; i < old->count; i++) {
         const oct_manifest_entry *e = &old->entries[i];
         if (e->damaged || oct_manifest_find(&new, e->step)) continue;
-        /* What cannot be deleted now goes with the next save. */
+        /* What cannot be deleted now goes when the run is resumed (oct_checkpoint_clean). */
         if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(e->step, name)) != OCT_OK) break;
         unlink(path);
         oct_free(&path);

@@ -41,7 +41,8 @@ static const char *array_name(const opening *r, int what)
 
 static const char split_mark[] = "{split}"; /* in names of arrays */
 
-/* Opens the images or labels; {split} in their name becomes the split's word, else the test is drawn from the array. */
+/* Opens the images or labels. {split} in their name becomes the split's word; r->drawn: neither the name nor a file of
+ * its own says the split, so the test is drawn from the array. */
 static oct_status open_array(opening *r, int what, oct_array *array)
 {
     const char *given = array_name(r, what), *at = strstr(given, split_mark);

@@ -66,7 +66,7 @@ typedef struct oct_dataset_source {
     double split;                /* share of the samples that are its test part; 1: all */
     const oct_collective *group; /* the ranks that open it together; NULL: this process alone */
     bool
-        labels_only; /* of oct_dataset_open's own, for the other split: see oct_dataset_format.open */
+        labels_only; /* oct_dataset_open sets it for the other split: see oct_dataset_format.open */
 } oct_dataset_source;
 
 struct oct_dataset_format {
@@ -115,11 +115,10 @@ extern const oct_registry oct_dataset_id_table;
 
 enum { OCT_PATH_BYTES = 4096 }; /* PATH_MAX of Linux, which strict C does not declare */
 
-/* The path of a file, made as by printf. OCT_DATA when it is longer than paths can be. */
 typedef struct oct_path {
     char text[OCT_PATH_BYTES];
 } oct_path;
-/* Writes a path as printf does. OCT_DATA when it is too long. */
+/* Writes the path of a file as printf does. OCT_DATA when it is longer than paths can be. */
 oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 
 /* Opens a split; on failure *data is empty. Collective where the source has a group: a failure is agreed

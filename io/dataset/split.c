@@ -40,7 +40,6 @@ oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t
     *chosen = split == OCT_TEST ? test : draw->count - test;
     OCT_TRY_OUT(oct_alloc(&tickets, (size_t)draw->count, sizeof *tickets));
     OCT_TRY_OUT(oct_alloc(positions, (size_t)*chosen, sizeof **positions));
-    /* Each sample draws a number; those with the lowest are the test. */
     for (int64_t i = 0; i < draw->count; i++) {
         uint32_t word[4];
         oct_philox(draw->seed, OCT_STREAM_SPLIT, (uint64_t)i, draw->part, word);

@@ -14,8 +14,8 @@ typedef struct oct_h5_object {
 
 struct oct_h5 {
     char *name; /* for messages; owned */
-    void (*end_writing)(
-        oct_h5 *h5);        /* of a file that is written; what follows is of those that are read */
+    /* Of a file that is written; what follows is of those that are read. */
+    void (*end_writing)(oct_h5 *h5);
     oct_span span;          /* borrowed */
     oct_h5_object *objects; /* by path */
     size_t count, capacity;

@@ -1,5 +1,5 @@
 /* Keys of a recipe are judged together here: those that contradict each other, and the layers that a
- * sensitivity table adds. A key whose value was refused has its default, and no report names it. */
+ * sensitivity table adds. No report names a key whose value was refused: it still has the value before that one. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/recipe/recipe_impl.h"
