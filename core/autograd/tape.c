@@ -79,7 +79,7 @@ float *oct_grad_new(oct_context *cx, const oct_tensor *t)
     return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
 }
 
-OCT_CLONES static void add_values(float *restrict sum, const float *restrict x, int64_t n)
+OCT_CLONES void oct_accumulate(int64_t n, const float *x, float *restrict sum)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += x[i];
@@ -92,7 +92,7 @@ void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad)
         x->grad = grad;
         return;
     }
-    if (x->needs_grad && x->grad) add_values(x->grad, grad, oct_numel(x));
+    if (x->needs_grad && x->grad) oct_accumulate(oct_numel(x), grad, x->grad);
     oct_arena_give(cx->arena, grad);
 }
 

@@ -48,6 +48,8 @@ void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inpu
 /* Borrows a buffer for a gradient of t, not initialised, to be handed over; NULL on failure
  * (sticky). */
 float *oct_grad_new(oct_context *cx, const oct_tensor *t);
+/* sum += x */
+void oct_accumulate(int64_t n, const float *x, float *restrict sum);
 /* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
 void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad);

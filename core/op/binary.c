@@ -86,13 +86,6 @@ static void add_grad(oct_context *cx, const oct_binary *f, const oct_node *node,
     oct_add_grad(cx, x, sum);
 }
 
-OCT_CLONES
-static void accumulate(int64_t n, const float *x, float *restrict sum)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += x[i];
-}
-
 /* Adds the gradient of a + b to both: one takes over the buffer, best one without a gradient yet; the other copies. */
 static void add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
 {
@@ -106,7 +99,7 @@ static void add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, floa
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++) {
         if (add)
-            accumulate(n, grad + i * n, to + i * n);
+            oct_accumulate(n, grad + i * n, to + i * n);
         else
             memcpy(to + i * n, grad + i * n, (size_t)n * sizeof(float));
     }

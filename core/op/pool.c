@@ -145,13 +145,6 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
 }
 
 OCT_CLONES
-static void add_values(int64_t n, const float *x, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] += x[i];
-}
-
-OCT_CLONES
 static void divide_values(int64_t n, float count, float *restrict y)
 {
     for (int64_t i = 0; i < n; i++)
@@ -186,7 +179,7 @@ static void avg_pool_image(const avg_pool *a, const float *x, float *y)
         memset(y, 0, (size_t)c * sizeof(float));
         for (int64_t row = w.rows.first; row < w.rows.end; row++)
             for (int64_t column = w.columns.first; column < w.columns.end; column++)
-                add_values(c, x + (row * a->s.in_w + column) * c, y);
+                oct_accumulate(c, x + (row * a->s.in_w + column) * c, y);
         divide_values(c, w.count, y);
     }
 }
@@ -201,7 +194,7 @@ static void avg_pool_image_backward(const avg_pool *a, float *grad_y, float *gra
         divide_values(c, w.count, grad_y);
         for (int64_t row = w.rows.first; row < w.rows.end; row++)
             for (int64_t column = w.columns.first; column < w.columns.end; column++)
-                add_values(c, grad_y, grad_x + (row * a->s.in_w + column) * c);
+                oct_accumulate(c, grad_y, grad_x + (row * a->s.in_w + column) * c);
     }
 }
 
