@@ -1,10 +1,10 @@
 /* A communicator starts and ends the ranks, and those of a host share memory.
  *
- * Each rank offers a file of memory without a name, and the offers travel with the names of the hosts. The first rank of
- * a node gives its file a size and the others open it by way of /proc, so there is nothing in a file system that could be
- * left over: the memory is freed with the last process that has it. Ranks are a node where consecutive ones are on one
- * host, as many on each host. Where that is not so, or memory cannot be had on one of the hosts, each rank is a node of
- * its own and all is sent by messages. */
+ * Each rank offers a file of memory without a name, and the offers travel with the names of the hosts. The first rank
+ * of a node gives its file a size and the others open it by way of /proc, so there is nothing in a file system that
+ * could be left over: the memory is freed with the last process that has it. Ranks are a node where consecutive ones
+ * are on one host, as many on each host. Where that is not so, or memory cannot be had on one of the hosts, each rank
+ * is a node of its own and all is sent by messages. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

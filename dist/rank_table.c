@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,17 +5,17 @@
  * same rank of the other nodes in the rounds of rounds.h; then the node puts its lanes together.
  *
  * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree of the run (a
- * part). In each round it takes the parts of the neighbouring run and adds them to its own along the tree, over the piece
- * of the vector that it keeps. Where the shares of the leaves are aligned, each has one part and the traffic is that of
- * the best allreduce: two vectors. Elsewhere the first rounds carry a few parts instead of one. Who holds which parts
- * follows from the batch alone, so nothing is negotiated.
+ * part). In each round it takes the parts of the neighbouring run and adds them to its own along the tree, over the
+ * piece of the vector that it keeps. Where the shares of the leaves are aligned, each has one part and the traffic is
+ * that of the best allreduce: two vectors. Elsewhere the first rounds carry a few parts instead of one. Who holds
+ * which parts follows from the batch alone, so nothing is negotiated.
  *
  * In a node a vector is summed where it is (rows, sums.c), or piece by piece through slots of memory that the ranks
- * share: two a rank, which the pieces take in turn, so that one can be filled while the other is read. A rank copies into
- * its slot what the others sum of its vectors: all but its own share of the piece, which no other rank reads. It sums its
- * share, the others' vectors from their slots and its own from where they are. Of a single node it puts the total of its
- * share into the slot of total_rank, from where the others copy it out. Of several nodes it keeps the sums of its shares
- * as its lane; when the rounds have made the total of that, the lanes go back through the slots.
+ * share: two a rank, which the pieces take in turn, so that one can be filled while the other is read. A rank copies
+ * into its slot what the others sum of its vectors: all but its own share of the piece, which no other rank reads. It
+ * sums its share, the others' vectors from their slots and its own from where they are. Of a single node it puts the
+ * total of its share into the slot of total_rank, from where the others copy it out. Of several nodes it keeps the
+ * sums of its shares as its lane; when the rounds have made the total of that, the lanes go back through the slots.
  *
  * Pieces change no bit: the tree is the same for every element. */
 #include "dist/reduce_impl.h"

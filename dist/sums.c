@@ -1,14 +1,14 @@
 /* The sums of the interface: those that are waited for, those that go on besides other work, and the rows of gradients
  * that a node sums where they are.
  *
- * Rows are in a file of memory without a name. With each sum of them a rank writes into its line of the node which file
- * that is and where in it they begin, before it reports that they are filled in; the others open the file by way of /proc
- * the first time, and keep it mapped until they free their own rows of that sum. What has been freed is gone when the
- * last of them has freed its view.
+ * Rows are in a file of memory without a name. With each sum of them a rank writes into its line of the node which
+ * file that is and where in it they begin, before it reports that they are filled in; the others open the file by way
+ * of /proc the first time, and keep it mapped until they free their own rows of that sum. What has been freed is gone
+ * when the last of them has freed its view.
  *
- * A vector of rows is one piece: each rank sums its share of it over the rows of all ranks, and the total is in the rows
- * of the first rank of the node that has leaves, where all read it. That rank writes there again in its next backward: by
- * then the others have read, since all ranks have synchronized for the loss.
+ * A vector of rows is one piece: each rank sums its share of it over the rows of all ranks, and the total is in the
+ * rows of the first rank of the node that has leaves, where all read it. That rank writes there again in its next
+ * backward: by then the others have read, since all ranks have synchronized for the loss.
  *
  * Sums besides other work go in lanes, communicators of their own over the same ranks, which the sums take in turn. In a
  * lane one is done after another. A sum is mostly latency, of messages and until the next look; so the lanes run side by

@@ -115,7 +115,8 @@ static void close_duplicate(oct_transport *self, bool orderly)
     free_transport(t);
 }
 
-/* MPI_Finalize waits for all ranks, so the watchdog limits it; after a failure it is left out. */
+/* MPI_Finalize waits for all ranks, so the watchdog limits it. It is left out where the end is not orderly: ranks are
+ * lost, or MPI did not start. */
 static void close_transport(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;

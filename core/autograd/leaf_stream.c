@@ -122,8 +122,7 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
     *stream = (oct_leaf_stream){
         .param = param, .layout = layout, .leaves = leaves, .apart = cx->watch.active};
     if (!oct_param_needs_grads(cx, param)) return;
-    if (param->rows ||
-        param->uses > 1) { /* its uses are added within each leaf, so each leaf has a row */
+    if (param->rows || param->uses > 1) { /* uses are added within each leaf, which has a row */
         stream->leaves = 1;
         stream->leaf_rows = oct_leaf_grads_begin(cx, param);
         if (layout) param->row_layout = *layout;

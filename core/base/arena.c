@@ -259,8 +259,8 @@ void oct_arena_give(oct_arena *arena, void *memory)
     *(head->below ? &head->below->above : &arena->lowest) = head->above;
 }
 
-/* Frees the base and plans the next one (wanted): as large as the peak of this step, or, where gaps made that too
- * small, larger by what overflowed, but at least by a sixteenth so that it is soon large enough. */
+/* Frees the base and plans the next one (wanted): as large as the peak so far, or, where gaps made that too small,
+ * larger by what overflowed, but at least by a sixteenth so that it is soon large enough. */
 static void plan_base(oct_arena *arena)
 {
     const chunk *base = arena->base;

@@ -8,8 +8,6 @@
 
 #include "core/base/mem.h"
 
-#include <string.h>
-
 /* Gives the tensor the next number of a value; producer: its node, -1 of an input of the model. */
 static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t producer)
 {

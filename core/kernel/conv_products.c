@@ -3,7 +3,6 @@
  * core/product/conv_window.h finds. */
 #include "core/kernel/conv.h"
 
-#include "core/base/mem.h"
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"

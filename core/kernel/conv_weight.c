@@ -169,9 +169,9 @@ static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that
- * meet the same input lines share one. Where a product for each would be too small to pay, one has all, with zeros
- * for padding. */
+/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that are
+ * inside the input for the same lines of the output share one. Where a product for each would be too small to pay, one
+ * has all, with zeros for padding. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
     int64_t line, lines;

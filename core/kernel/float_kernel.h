@@ -2,10 +2,10 @@
  * the scalar reference last. Choice is a pure function of the instruction set.
  *
  * All tables but that of OpenBLAS, which is used where there is none for the processor, give the same bits: float
- * products are fused multiply-adds (one rounding) in the order of the words; bfloat16 products are those of VDPBF16PS: of each pair the second first, each a fused
- * multiply-add of exact products, round to nearest even, denormals as zeros. A machine without that
- * instruction computes the same with floats: its words of bfloat16 operands are floats that hold
- * rounded values, two words a pair with the second element first.
+ * products are fused multiply-adds (one rounding) in the order of the words; bfloat16 products are those of
+ * VDPBF16PS: of each pair the second first, each a fused multiply-add of exact products, round to nearest even, denormals
+ * as zeros. A machine without that instruction computes the same with floats: its words of bfloat16 operands are floats
+ * that hold rounded values, two words a pair with the second element first.
  */
 #pragma once
 

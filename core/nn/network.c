@@ -137,7 +137,7 @@ static const char *next_segment(const char *path, char segment[SEGMENT])
 }
 
 /* Puts *module at its path, in containers for the segments before its name; where a module that is no container has
- * such a name, the container is called "conv_" instead. */
+ * such a name, the container gets it with "_" after it. */
 static oct_status attach_at_path(network *m, const char *path, oct_module **module,
                                  oct_module ***slot)
 {

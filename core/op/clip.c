@@ -4,8 +4,6 @@
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-#include <math.h>
-
 typedef struct bounds {
     float lo, hi;
 } bounds;

@@ -16,10 +16,10 @@
 
 /* The draws of one call, which its backward repeats. */
 typedef struct dropout_draws {
-    uint64_t key,
-        first_sample;   /* first_sample: the one of the global batch that this rank begins with */
-    uint64_t threshold; /* a word below it drops: p * 2^32 */
-    float factor;       /* 1 / (1 - p) */
+    uint64_t key;
+    uint64_t first_sample; /* of the global batch: the one that this rank begins with */
+    uint64_t threshold;    /* a word below it drops: p * 2^32 */
+    float factor;          /* 1 / (1 - p) */
 } dropout_draws;
 
 /* Draws the random key of this call, which all its values share and its backward uses again. */

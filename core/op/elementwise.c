@@ -34,7 +34,10 @@ FUNCTION(softplus, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)), sigmoid(x), .non_
 FUNCTION(softsign, x / (1 + fabs(x)), 1 / ((1 + fabs(x)) * (1 + fabs(x))), .num_args = 0);
 
 /* x * min(max(x + 3, 0), 6) / 6. Slopes at -3 and 3 are PyTorch's: those above. */
-FUNCTION(hard_swish, x<-3 ? 0 : x> 3 ? x : x *(x + 3) / 6,
+FUNCTION(hard_swish,
+         (x < -3  ? 0
+          : x > 3 ? x
+                  : x * (x + 3) / 6),
          x < -3   ? 0
          : x >= 3 ? 1
                   : x / 3 + 0.5,
@@ -92,12 +95,12 @@ FUNCTION(sqrt, sqrt(x), 0.5 / sqrt(x), .non_negative = true);
 /* The slope at 0 is 0, as in PyTorch. */
 FUNCTION(abs, fabs(x), x > 0 ? 1 : x < 0 ? -1 : 0, .non_negative = true);
 FUNCTION(neg, -x, -1, .num_args = 0);
-FUNCTION(square, x *x, 2 * x, .non_negative = true);
+FUNCTION(square, (x * x), 2 * x, .non_negative = true);
 /* Infinite at 0. */
 FUNCTION(reciprocal, 1 / x, -1 / (x * x), .num_args = 0);
-FUNCTION(erf, erf(x), M_2_SQRTPI *exp(-x *x), .num_args = 0);
+FUNCTION(erf, erf(x), (M_2_SQRTPI * exp(-x * x)), .num_args = 0);
 /* Below 0 a number only where the power is whole. */
-FUNCTION(power, pow(x, a->alpha), a->alpha *pow(x, a->alpha - 1), .num_args = 1,
+FUNCTION(power, pow(x, a->alpha), (a->alpha * pow(x, a->alpha - 1)), .num_args = 1,
          .default_args = {.alpha = 3});
 
 /* What the backward needs. */

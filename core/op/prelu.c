@@ -13,7 +13,6 @@ typedef struct prelu_layout {
     int64_t step;
 } prelu_layout;
 
-/* Rows of a sample, channels, and the step from one channel's weight to the next: 0 for one weight in all. */
 static prelu_layout layout_of(const oct_tensor *x, const oct_param *weight)
 {
     const int64_t samples = oct_samples(x), channels = oct_dim(x, x->shape.ndim - 1);

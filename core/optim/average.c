@@ -71,8 +71,8 @@ static void move_towards(int64_t n, float *restrict to, const float *restrict fr
 void oct_average_update(oct_average *average, int64_t updates)
 {
     const double t = (double)(updates - 1), early = (1 + t) / (10 + t);
-    double decay =
-        average->options.decay; /* less for the first updates, where a warm-up is wanted */
+    double decay = average->options.decay;
+    /* Less for the first updates, where a warm-up is wanted. */
     if (average->options.warmup && early < decay) decay = early;
     const float share = (float)(1 - decay);
     if (!average->values) return;

@@ -26,8 +26,8 @@ typedef struct oct_schedule {
 
 typedef struct oct_schedule_type {
     const char *name;
-    const char
-        *uses; /* parameters of schedule_list.def that not all have, between blanks; or NULL */
+    /* Parameters of schedule_list.def that not all have, between blanks; or NULL. */
+    const char *uses;
     bool needs_milestones; /* computes nothing without them */
     bool rises;            /* has a rise of its own, so that there is no warm-up before it */
     /* The learning rate of a step after the warm-up. */

@@ -1,8 +1,9 @@
 /* The arguments that an operation takes beside tensors: in code a struct, in traces and files a row of numbers.
  *
  * One list for each operation names each argument and has its type, where the struct holds it and its bounds. A row has
- * all of them; defaults are those of the create functions. From the list follow the row of numbers and the way back, the checks of what a file or a user gives, and
- * most descriptions. Everybody reads arguments as members of the struct, nobody by their place in the row.
+ * all of them; defaults are those of the create functions. From the list follow the row of numbers and the way back, the
+ * checks of what a file or a user gives, and most descriptions. Everybody reads arguments as members of the struct,
+ * nobody by their place in the row.
  */
 #pragma once
 

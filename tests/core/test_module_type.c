@@ -189,5 +189,6 @@ Test(module_type, a_module_of_an_elementwise_function_has_its_function, .timeout
     cr_assert_eq(oct_module_make(&m, oct_module_type_find("silu"), &(oct_elementwise_args){0}),
                  OCT_OK);
     cr_assert_eq(((const oct_elementwise_module *)m)->function, &oct_elementwise_silu);
+    cr_assert_eq(oct_elementwise_leaky_relu.default_args.alpha, 0.01);
     oct_module_destroy(&m);
 }

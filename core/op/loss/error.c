@@ -39,7 +39,7 @@ static double delta_of(const oct_loss_options *o)
                                          __VA_ARGS__}
 
 /* torch.nn.functional.mse_loss */
-ERROR_LOSS(mse, e *e, 2 * e, .uses = 0);
+ERROR_LOSS(mse, (e * e), 2 * e, .uses = 0);
 /* torch.nn.functional.l1_loss */
 ERROR_LOSS(mae, fabs(e), (double)(e > 0) - (double)(e < 0), .uses = 0);
 /* torch.nn.functional.huber_loss: half the squared error up to delta, and beyond it the line that goes on from there. */
