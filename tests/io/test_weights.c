@@ -4,6 +4,7 @@
 #include "io/file/file.h"
 #include "io/weights/fit.h"
 #include "tests/golden/weights_golden.h"
+#include "tests/io/onnx_model.h"
 #include "tests/support/check_status.h"
 #include "tests/support/check_tensor.h"
 #include "tests/support/tmp.h"
@@ -106,6 +107,41 @@ Test(weights, of_each_format_compute_what_pytorch_computes)
     check_golden("net.safetensors", 2);
     check_golden("net.npz", 2);
     check_golden("net.onnx", 0);
+}
+
+/* A matrix that the file reads as (in, out) alone is given as (out, in); one that it reads in both ways, as stored. */
+Test(weights, of_an_onnx_file_that_are_read_in_two_ways_are_given_as_stored)
+{
+    static const float stored[] = {0.5F, 1.5F, 2.5F, 3.5F}, transposed[] = {0.5F, 2.5F, 1.5F, 3.5F};
+    static const char *const readers[] = {"Gemm", "Gather"};
+    for (size_t i = 0; i < OCT_COUNT(readers); i++) {
+        onnx_model m = {0};
+        oct_tmp tmp;
+        oct_weights w;
+        onnx_in(&m, "x", -1, 2);
+        onnx_out(&m, "y");
+        onnx_weights(&m, "both", 2, 2);
+        onnx_weights(&m, "one", 2, 2);
+        onnx_longs(&m, "index", 1);
+        onnx_node(&m, "MatMul", "x both", "a");
+        onnx_node(&m, "MatMul", "a one", "b");
+        onnx_node(&m, readers[i], i == 0 ? "b both" : "both index", "y");
+        if (i == 0) onnx_int(&m, "transB", 1);
+        oct_proto file = onnx_file(&m);
+        oct_tmp_create(&tmp);
+        MUST(oct_weights_read(&w, oct_tmp_write(&tmp, "tied.onnx", file.data, file.length)));
+        cr_assert_eq(w.count, 2);
+        for (int64_t k = 0; k < w.count; k++) {
+            const bool both = strcmp(oct_weight_name(&w, &w.arrays[k]), "both") == 0;
+            cr_assert_eq(w.arrays[k].transposed, !both, "%s", readers[i]);
+            cr_assert_arr_eq(w.values + w.arrays[k].data_begin, both ? stored : transposed,
+                             sizeof stored);
+        }
+        oct_weights_free(&w);
+        oct_proto_free(&file);
+        oct_tmp_remove(&tmp);
+    }
+    check_nothing_held();
 }
 
 /* Digests are those of sha256sum, except for ONNX files, whose values may be in another file. */
