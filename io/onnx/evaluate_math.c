@@ -182,9 +182,10 @@ INTEGER(greater_equal, a >= b)
 INTEGER(less, a < b)
 INTEGER(less_equal, a <= b)
 
+/* 1 - truth; of an unknown one `fixed` stays 0, since callers take 1 there for true. */
 static oct_onnx_affine affine_not(oct_onnx_affine truth)
 {
-    return oct_onnx_affine_sub(oct_onnx_plain(1), truth);
+    return truth.times == 0 ? oct_onnx_plain(1 - truth.fixed) : truth;
 }
 static oct_onnx_affine affine_greater(oct_onnx_affine a, oct_onnx_affine b)
 {

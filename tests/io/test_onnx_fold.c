@@ -337,6 +337,14 @@ Test(onnx_fold, sizes_that_follow_from_the_batch)
     onnx_node(&m, "Concat", "n same rest", "to");
     onnx_int(&m, "axis", 0);
     end_by_batch(&m, "Reshape", "x to", "(N, 12, 1)");
+    /* (3 - N) mod 5 is 3 - N of few samples alone: the sum would be 3. */
+    begin_by_batch(&m);
+    onnx_longs(&m, "five", 5);
+    onnx_weights(&m, "w", 1);
+    onnx_node(&m, "Sub", "three n", "less");
+    onnx_node(&m, "Mod", "less five", "rest5");
+    onnx_node(&m, "Add", "rest5 n", "to");
+    end_by_batch(&m, "Expand", "w to", "number 0 of its input 1 depends on the batch");
 }
 
 Test(onnx_fold, slices_that_follow_from_the_batch)
