@@ -190,29 +190,27 @@ oct_status oct_onnx_shape_conv(oct_onnx_call *c)
 oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
 {
     const oct_onnx_arguments *w = &c->node->args;
-    oct_onnx_list wanted;
-    int64_t groups, channels;
+    int64_t groups, channels, count, wanted[OCT_ONNX_DIMS];
     OCT_TRY(read_kernel(c, &groups));
     OCT_TRY(read_window_numbers(c, "output_padding", 0, c->node->args.output_padding));
-    OCT_TRY(oct_onnx_read_integer_list(c, "output_shape", -1, &wanted));
+    OCT_TRY(read_window_numbers(c, "output_shape", 1, wanted));
+    const bool given = oct_onnx_ints(c->node, "output_shape", &count) != NULL;
     const oct_onnx_value *x = oct_onnx_in(c, 0), *weight = oct_onnx_in(c, 1);
     if (__builtin_mul_overflow(weight->dim[1], groups, &channels))
         return oct_onnx_problem(c, "it has too many channels");
     OCT_TRY(check_channels(c, weight->dim[0], groups, weight->dim[0]));
     OCT_TRY(check_bias(c, channels));
-    if (wanted.given && wanted.count != x->ndim - 2)
-        return oct_onnx_problem(c, "output_shape has not %d numbers", x->ndim - 2);
     oct_onnx_value shape = *x;
     shape.dim[1] = channels;
     for (int i = 2; i < x->ndim; i++) {
         const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
         const int64_t all = (x->dim[i] - 1) * w->stride[i] + w->output_padding[i] + reach;
-        shape.dim[i] = wanted.given   ? wanted.fixed[i - 2]
+        shape.dim[i] = given          ? wanted[i]
                        : pads_same(c) ? x->dim[i] * w->stride[i]
                                       : all - w->before[i] - w->after[i];
         if (shape.dim[i] < 1)
             return oct_onnx_problem(c, "nothing is left of its output between the pads");
-        if (wanted.given || pads_same(c)) divide_padding(c, i, all - shape.dim[i]);
+        if (given || pads_same(c)) divide_padding(c, i, all - shape.dim[i]);
     }
     return oct_onnx_declare(c, 0, x->dtype, &shape);
 }

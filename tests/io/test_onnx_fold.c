@@ -458,6 +458,18 @@ Test(onnx_fold, reasons)
     onnx_int(&m, "axis", 1);
     check_refused(&m, "node 'z' (Split): its output 1 has no name; give each part one");
 
+    onnx_in(&m, "x", -1, 2, 4, 4);
+    onnx_out(&m, "y");
+    onnx_weights(&m, "w", 2, 2, 1, 1);
+    onnx_longs(&m, "from", 4);
+    onnx_longs(&m, "to", 4);
+    onnx_longs(&m, "axis", 2);
+    onnx_node(&m, "Slice", "x from to axis", "none");
+    onnx_node(&m, "ConvTranspose", "none w", "y");
+    onnx_ints(&m, "strides", 9, 9);
+    onnx_ints(&m, "output_shape", INT64_MAX, 9); /* more than a size in bits, less the input's */
+    check_refused(&m, "node 'y' (ConvTranspose): output_shape has a 9223372036854775807");
+
     onnx_in(&m, "x", -1, 1, 3);
     onnx_out(&m, "y");
     onnx_node(&m, "RNN", "x", "y");
