@@ -103,7 +103,7 @@ oct_status oct_onnx_allocate_result(oct_onnx_call *c, int i)
         return oct_onnx_problem(c, "the network's constants take too much memory when computed");
     c->pass->bytes_left -= numel * size;
     OCT_TRY(oct_onnx_charge_work(c, numel));
-    OCT_TRY(oct_alloc(&out->data, (size_t)numel, (size_t)size));
+    OCT_TRY(oct_alloc(&out->data, (size_t)numel, oct_dtype_bytes(out->dtype)));
     return depends ? oct_alloc(&out->times, (size_t)numel, sizeof *out->times) : OCT_OK;
 }
 

@@ -89,7 +89,6 @@ oct_status oct_onnx_evaluate_split(oct_onnx_call *c)
     oct_onnx_broadcast_strides(x, x, stride);
     for (int i = 0; i < c->node->outputs; i++) {
         const oct_onnx_value *y = oct_onnx_result(c, i);
-        if (!y) return oct_onnx_problem(c, "one of its outputs has no name; the file is damaged");
         OCT_TRY(copy_strided(c, i, from, stride));
         from += y->dim[axis] * stride[axis];
     }
