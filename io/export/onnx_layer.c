@@ -187,7 +187,7 @@ static oct_to_onnx_ref write_group_norm(oct_to_onnx_writer *w, const oct_to_onnx
         return (oct_to_onnx_ref){.name = NULL};
     }
     const float *zeros = oct_to_onnx_alloc(w, (size_t)groups * sizeof *zeros);
-    const char *zero = oct_to_onnx_constant(w, NULL, OCT_F32, 1, &groups, zeros);
+    const char *zero = oct_to_onnx_kept_constant(w, NULL, OCT_F32, 1, &groups, zeros);
     const char *one = OCT_TO_ONNX(w, "Exp", zero);
     const char *rows = oct_to_onnx_reshape(w, x.name, 2, (int64_t[]){groups, -1});
     const char *y = OCT_TO_ONNX(w, "InstanceNormalization", rows, one, zero);
@@ -325,7 +325,7 @@ static const char *gather_nearest(oct_to_onnx_writer *w, const char *x, oct_inte
     for (int64_t i = 0; places && i < out; i++)
         places[i] = (int32_t)oct_resize_place_of(mode, i, in, out).low;
     const char *y =
-        OCT_TO_ONNX(w, "Gather", x, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &out, places));
+        OCT_TO_ONNX(w, "Gather", x, oct_to_onnx_kept_constant(w, NULL, OCT_S32, 1, &out, places));
     oct_to_onnx_int_set(w, "axis", axis);
     return y;
 }

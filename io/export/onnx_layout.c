@@ -146,7 +146,8 @@ static const char *slice_numbers(oct_to_onnx_writer *w, const oct_to_onnx_ref *x
     return slice(w, flatten_sample(w, x->name, numel), 1, first, first + n);
 }
 
-/* Reads n numbers of x's sample by their indices in the file, in the cheapest form that gives these. */
+/* Reads n numbers of x's sample by their indices in the file, in the cheapest form that gives these. index: memory of
+ * the writer. */
 static oct_to_onnx_ref read_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
                                      const oct_move_map *map, const int32_t *index, int64_t n)
 {
@@ -163,7 +164,7 @@ static oct_to_onnx_ref read_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
         y = transpose_sample(w, x.name, l.count, dims, perm);
     else {
         y = OCT_TO_ONNX(w, "Gather", flatten_sample(w, x.name, numel),
-                        oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, index));
+                        oct_to_onnx_kept_constant(w, NULL, OCT_S32, 1, &n, index));
         oct_to_onnx_int_set(w, "axis", 1);
     }
     if (!shaped) y = oct_to_onnx_reshape(w, y, file_shape.ndim - 1, file_shape.dim + 1);

@@ -27,8 +27,9 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
         first[c] = (int32_t)(c * (size / channels));
     const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
     oct_to_onnx_int_set(w, "to", 6); /* int32 */
-    codes = OCT_TO_ONNX(w, "Add", codes,
-                        oct_to_onnx_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
+    codes =
+        OCT_TO_ONNX(w, "Add", codes,
+                    oct_to_onnx_kept_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
     x.name = OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, dtype, 1, &size, table), codes);
     return x;
 }

@@ -364,10 +364,11 @@ static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step,
     const size_t numel = (size_t)(s->in_c * s->kernel_h * s->kernel_w);
     uint8_t *ones = oct_to_onnx_alloc(p->w, numel);
     if (ones) memset(ones, zero + 1, numel);
-    const char *weights = OCT_TO_ONNX(
-        p->w, "DequantizeLinear", oct_to_onnx_constant(p->w, NULL, weight_type(p), 4, dims, ones),
-        oct_to_onnx_scalar(p->w, share),
-        oct_to_onnx_constant(p->w, NULL, weight_type(p), 0, NULL, &zero));
+    const char *weights =
+        OCT_TO_ONNX(p->w, "DequantizeLinear",
+                    oct_to_onnx_kept_constant(p->w, NULL, weight_type(p), 4, dims, ones),
+                    oct_to_onnx_scalar(p->w, share),
+                    oct_to_onnx_constant(p->w, NULL, weight_type(p), 0, NULL, &zero));
     const char *y = OCT_TO_ONNX(p->w, "Conv", x, weights);
     oct_to_onnx_windows_set(p->w, s);
     oct_to_onnx_int_set(p->w, "group", s->in_c);
