@@ -281,8 +281,8 @@ static void write_pair_call(oct_to_c *w, const pair *p, const oct_to_c_form *of,
                  oct_to_c_value(w, p->step->input[1], b), oct_to_c_value(w, p->step->output, y));
 }
 
-/* Writes the call of a sum of two. A rounding with a sum of its own (rounding->sum) has its constants in the C form and its own
- * kernel; the others share "add", with the factors and the shift of the step. */
+/* Writes the call of a sum of two. A rounding with a sum of its own (rounding->sum) has its constants in the C form and
+ * its own kernel; the others share "add", with the factors and the shift of the step. */
 static void write_add(oct_to_c *w, oct_to_c_call *c)
 {
     const pair p = describe_pair(w, c);

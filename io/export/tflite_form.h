@@ -91,8 +91,7 @@ typedef struct oct_tflite_tensor {
     const char *name;
     const void *data; /* NULL: no constant */
     size_t bytes;
-    int64_t
-        buffer; /* of the file: of a constant its own, which is set when this is written; otherwise 0, the empty one */
+    int64_t buffer; /* of the file: a constant's own, set when this is written; 0: the empty one */
 } oct_tflite_tensor;
 
 /* An operator with its tensors. */
@@ -116,9 +115,8 @@ typedef struct oct_tflite_list {
 
 typedef struct oct_to_tflite_writer {
     oct_status status;
-    oct_arena *arena; /* of all that is held until it is written */
-    const char *
-        layer; /* what tensors are called after that are made from now on; lives as long as the writer */
+    oct_arena *arena;  /* of all that is held until it is written */
+    const char *layer; /* the next tensors get names after it; lives as long as the writer */
     oct_tflite_list tensors, calls, properties, inputs, outputs; /* the last two: tensors */
 } oct_to_tflite_writer;
 

@@ -53,7 +53,7 @@ typedef struct oct_onnx_builder {
     oct_onnx_layer *first_layer; /* of each constant: the first layer that has it as its weights */
     uint8_t *usage;              /* of each constant: in what ways, for build_name.c */
     oct_onnx_fused *fused;       /* of each node */
-    bool *needed, *absorbed;     /* nodes; done: another one has taken it in */
+    bool *needed, *absorbed;     /* nodes; absorbed: another one computes its result */
     int64_t current;             /* the node that is built now */
     int32_t result; /* the value that its first output is; another node's that it has taken in */
     char path[208]; /* of its modules */

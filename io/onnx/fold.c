@@ -134,7 +134,7 @@ static const int64_t little_bytes = (int64_t)16 << 20, little_work = (int64_t)1 
 static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 34; /* of a sample */
 enum { OTHERS_NAMED = 3, OTHERS_BYTES = 512 };
 
-/* Names further nodes of a type: ", and 2 more: 'b', 'c'". */
+/* Names further nodes of a type: " (and 2 more such nodes: 'b', 'c')". */
 static void name_others(const oct_onnx_call *c, char text[OTHERS_BYTES])
 {
     const oct_onnx_graph *g = c->pass->graph;

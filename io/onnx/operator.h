@@ -151,13 +151,14 @@ static inline oct_onnx_affine oct_onnx_list_affine(const oct_onnx_list *list, in
     return (oct_onnx_affine){(double)list->fixed[i], list->times[i]};
 }
 
-/* Is element i of a constant other than the same for every batch size? */
+/* Does element i of a constant depend on the batch size? */
 static inline bool oct_onnx_varies(const oct_onnx_value *v, int64_t i)
 {
     return v->times && v->times[i] != 0;
 }
 oct_onnx_affine oct_onnx_affine_of(const oct_onnx_value *v, int64_t i);
-/* Sets element i of a result whose inputs depend on the batch; a number that its type cannot hold becomes unknown. */
+/* Sets element i of a result whose inputs depend on the batch. Of an integer type a number that is not whole, or beyond
+ * 2^53, becomes unknown; other numbers that the type does not hold are a problem. */
 oct_status oct_onnx_put_affine(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
                                oct_onnx_affine n) OCT_NODISCARD;
 /* Copies an element of the same type. */

@@ -166,7 +166,7 @@ typedef struct file_range {
     const char *name;     /* of the tensor, for messages */
     const char *location; /* as the network writes it */
     int64_t offset, length;
-    uint64_t device, inode; /* of that file; set by add_piece */
+    uint64_t device, inode; /* of that file; set by add_range */
 } file_range;
 
 typedef struct external {
