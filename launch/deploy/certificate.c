@@ -285,7 +285,7 @@ static oct_status describe_model(oct_model *model, const oct_conversion *convers
     oct_status status = oct_recipe_write(recipe, true, &identity);
     model->recipe = identity.data;
     OCT_TRY(status);
-    status = oct_plugins_record(&plugins);
+    status = oct_plugins_record(&plugins, true);
     model->plugins = plugins.data;
     OCT_TRY(status);
     OCT_TRY(oct_strdup(&model->data_format,

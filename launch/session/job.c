@@ -62,7 +62,8 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 {
     uint8_t contents[32];
     oct_text plugins = {0};
-    oct_status status = oct_session_agree(session, oct_plugins_record(&plugins));
+    /* The code must be the same; each host may have it at another path. */
+    oct_status status = oct_session_agree(session, oct_plugins_record(&plugins, false));
     if (status == OCT_OK)
         status = oct_session_agree(
             session, oct_comm_same(session->comm, plugins.data, plugins.length, "plug-ins"));

@@ -290,11 +290,12 @@ oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *re
     return OCT_OK;
 }
 
-oct_status oct_plugins_record(oct_text *out)
+oct_status oct_plugins_record(oct_text *out, bool with_paths)
 {
     char hex[HEX + 1];
     for (size_t i = 0; i < num_loaded; i++)
-        OCT_TRY(oct_text_add(out, "%s  %s\n", oct_hex(loaded[i].digest, hex), loaded[i].given));
+        OCT_TRY(oct_text_add(out, "%s%s%s\n", oct_hex(loaded[i].digest, hex),
+                             with_paths ? "  " : "", with_paths ? loaded[i].given : ""));
     return OCT_OK;
 }
 

@@ -19,8 +19,8 @@
 oct_status oct_plugins_load(const oct_texts *paths, bool of_file,
                             const char *recorded) OCT_NODISCARD;
 void oct_plugins_allow(void); /* --allow-plugins: those of files too */
-/* Adds a line for each loaded plug-in: SHA-256, two blanks, its path as the recipe names it. */
-oct_status oct_plugins_record(oct_text *out) OCT_NODISCARD;
+/* Adds a line for each loaded plug-in: its SHA-256 and, with_paths, two blanks and its path as the recipe names it. */
+oct_status oct_plugins_record(oct_text *out, bool with_paths) OCT_NODISCARD;
 
 /* Makes what run.json says of the loaded ones: an array of {name, path, sha256}. */
 json_t *oct_plugins_json(void);

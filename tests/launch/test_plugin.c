@@ -337,3 +337,17 @@ Test(plugin, ranks_with_different_libraries_are_refused)
     oct_check_said(job, "rank 1 (");
     oct_check_said(job, ") reads other plug-ins than rank 0 (");
 }
+
+/* Each host may name the library of its own copy of a run as it likes; only the code must be the same. */
+Test(plugin, ranks_may_have_one_library_at_different_paths)
+{
+    shell("mkdir a b && cp plugin/example.so b/mine.so && " PROGRAM
+          " train r.yaml output=a/new && " PROGRAM
+          " train r.yaml output=b/new 'plugins=[b/mine.so]'");
+    oct_check_exit(job, 0);
+    shell("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+          "mpirun --oversubscribe -n 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] && cd a || cd b; "
+          "OCT_PLUGIN_PATH=../plugin:. exec ../" PROGRAM
+          " eval new --data ../data --allow-plugins'");
+    oct_check_exit(job, 0);
+}
