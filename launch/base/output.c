@@ -1,8 +1,8 @@
 /* What the program prints: results on stdout, failures on stderr.
  *
  * The first failure of stdout sticks, with its reason, until oct_print_flush reports it. All errors have one grammar:
- * "octet: error: " and a sentence, its context indented below. The text is composed first and written at once, so lines of
- * several processes do not mix. */
+ * "octet: error: " and a sentence, its context indented below. The text is composed first and written at once, so
+ * lines of several processes do not mix. */
 #include "launch/base/output.h"
 
 #include "core/base/log.h"
@@ -59,7 +59,9 @@ void oct_print_json(json_t *document)
     const size_t flags =
         JSON_INDENT(1) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII | JSON_ENCODE_ANY;
     if (!document) fail_to_write(ENOMEM);
-    if (!writes_no_more && json_dumpf(document, stdout, flags) != 0) fail_to_write(errno);
+    errno = 0; /* it also fails where it writes nothing, such as for lack of memory */
+    if (!writes_no_more && json_dumpf(document, stdout, flags) != 0)
+        fail_to_write(errno ? errno : ENOMEM);
     json_decref(document);
     oct_print("\n");
 }

@@ -57,7 +57,10 @@ static void print_figure(oct_bench *bench, const batch_figure *t, oct_timings *t
         json_pack("{s:I, s:f, s:f, s:f}", "multiply_adds", (json_int_t)(t->operations / 2), "gops",
                   gops, "gops_peak", peak, "percent_of_peak", 100.0 * gops / peak);
     if (t->syncs > 0) json_object_set_new(object, "syncs", json_real(t->syncs));
-    json_object_update_new(object, speed);
+    if (json_object_update_new(object, speed) != 0) {
+        json_decref(object);
+        object = NULL; /* no memory, which oct_bench_print reports */
+    }
     oct_bench_print(bench, object,
                     "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64
                     " thread%s, %s: %.2f ms, "

@@ -1,4 +1,4 @@
-/* The command line: options in every form, and every mistake named in one go. */
+/* The command line: options in every form, and every mistake named in one go; and a result that cannot be printed. */
 #include "launch/cmd/command.h"
 
 #include <criterion/criterion.h>
@@ -172,4 +172,16 @@ Test(args, every_command_is_in_order)
         }
     }
     cr_assert_null(oct_command_find("tarin"));
+}
+
+Test(output, a_document_that_cannot_be_written_is_a_failure)
+{
+    json_t *outer = json_array(), *inner = json_array();
+    cr_assert(json_array_append(outer, inner) == 0 && json_array_append(inner, outer) == 0);
+    /* Of a ring jansson writes nothing, and sets no errno. */
+    oct_print_json(json_incref(outer));
+    cr_assert_eq(oct_print_flush(), OCT_RESOURCE);
+    json_array_clear(inner);
+    json_decref(inner);
+    json_decref(outer);
 }
