@@ -339,12 +339,14 @@ static oct_status build_checkpoint(compared_side *side, const oct_dataset *data,
 static oct_status build_side(compared_side *side, const oct_dataset *data, bool unquantized)
 {
     const oct_subject *s = &side->subject;
+    oct_status status;
     if (s->kind == OCT_FILE_MODEL) {
         side->rounds = true;
-        OCT_TRY(oct_subject_check_images(s, data));
-        return oct_layer_source_of_program(&side->source, &s->model.program);
+        OCT_TRY(oct_subject_check_images(s, data)); /* whose failure names the file */
+        status = oct_layer_source_of_program(&side->source, &s->model.program);
+    } else {
+        status = build_checkpoint(side, data, unquantized);
     }
-    const oct_status status = build_checkpoint(side, data, unquantized);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", s->path);
 }
 
