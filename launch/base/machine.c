@@ -92,7 +92,8 @@ int64_t oct_machine_disk(const char *folder)
     return fs.f_blocks == 0 ? -1 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize; /* 0 in /proc */
 }
 
-/* The cores that this process was started on. The OpenMP runtime may have bound it to one place of those that it found. */
+/* The cores that this process was started on. The OpenMP runtime may have bound it to one place of those that it
+ * found. */
 static cpu_set_t cores_at_start(void)
 {
     cpu_set_t cores;

@@ -36,7 +36,7 @@ typedef struct verdict {
     int ranks;
     oct_plan plan;
     oct_text report;  /* of prepare */
-    oct_text exports; /* exports.h */
+    oct_text exports; /* formats of the int8 model (oct_try_deploy) */
     int64_t parameters;
     int64_t checkpoint_bytes; /* of a QAT checkpoint's tensors */
     int64_t leaves;

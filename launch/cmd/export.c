@@ -108,7 +108,8 @@ static oct_status check_kind(exporting *e)
     return OCT_OK;
 }
 
-/* Weights are signed for processors with VNNI alone: VNNI sums products of unsigned and signed bytes; without it and with AVX2 such sums saturate. */
+/* Weights are signed for processors with VNNI alone: VNNI sums products of unsigned and signed bytes; without it and
+ * with AVX2 such sums saturate. */
 static oct_status choose_weights(exporting *e)
 {
     const char *name = e->args->option[PROCESSOR].given ? e->args->option[PROCESSOR].text : "any";

@@ -305,8 +305,8 @@ oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe
                            const oct_image_wanted *wanted)
 {
     struct stat info;
-    /* The ending of its name says whether a file is a data set; a small .npy may be one sample, which open_image_file finds
-     * out. */
+    /* The ending of its name says whether a file is a data set; a small .npy may be one sample, which open_image_file
+     * finds out. */
     const bool small_npy =
         oct_ends_with(path, ".npy") && stat(path, &info) == 0 && info.st_size <= FILE_BYTES_MAX;
     const bool data_set = !wanted->raw && oct_data_is(path) && !small_npy;

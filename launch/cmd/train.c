@@ -104,8 +104,7 @@ static const oct_option options[] = {
     OCT_OPTION_RANKS,
     OCT_NUMBER(0, "--restart", "K", 0, 1000,
                "when a rank or host is lost, go on from the newest checkpoint with what is left, K "
-               "times at "
-               "most"),
+               "times at most"),
     OCT_TEXT(
         0, "--hostfile", "FILE",
         "run on these hosts: lines such as node1 slots=16; without --ranks, a rank for each slot"),

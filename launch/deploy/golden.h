@@ -10,15 +10,15 @@
 
 /* What they are samples of, and how they are written. */
 typedef struct oct_golden_source {
-    const oct_model *
-        model; /* its golden inputs; NULL: the first samples of `data`, and what the float model makes of them */
+    /* Its golden inputs; NULL: the first samples of `data`, and what the float model `root` makes of them. */
+    const oct_model *model;
     oct_module *root;
     const oct_recipe *recipe;
     const oct_dataset *data;
-    bool
-        pixels; /* input 0 is given as bytes of pixels; OCT_PREPARE where inputs are no such pixels */
-    bool
-        codes; /* numbers that are made to codes and of codes are these, as TFLite's signed bytes */
+    /* Input 0 is given as bytes of pixels; OCT_PREPARE where inputs are no such pixels. */
+    bool pixels;
+    /* Numbers that are made to codes and of codes are these, as TFLite's signed bytes. */
+    bool codes;
     bool channels_last; /* planes are (H, W, C); otherwise (C, H, W) */
 } oct_golden_source;
 

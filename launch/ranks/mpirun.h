@@ -73,11 +73,12 @@ typedef struct oct_mpirun_job {
     const oct_args *args;
     int64_t ranks, threads, cores; /* threads of a rank; cores of this host */
     bool bar; /* progress is a bar, since stderr of the process that starts mpirun is a terminal */
-    const char *program;  /* the path of octet */
-    const char *hostfile; /* written for this dialect (hosts.h); NULL: this host alone, or */
-    bool beyond;          /* those of an allocation */
-    const char *
-        folder; /* for files of this job (guard.h), on this host alone; NULL: mpirun's own choice */
+    const char *program; /* the path of octet */
+    /* Written by oct_rank_hosts_write for this dialect; NULL: this host alone, or those of an allocation (beyond). */
+    const char *hostfile;
+    bool beyond;
+    /* For files of this job (guard.c), on this host alone; NULL: mpirun's own choice. */
+    const char *folder;
 } oct_mpirun_job;
 
 /* Command lines have room for these words beside those of the user. */

@@ -105,9 +105,8 @@ static void decide_on_kept_lines(oct_relay *relay)
     const bool block = is_rule(text, first),
                ruled = block && is_rule(text + last, relay->kept_bytes - last);
     if (block && last == 0) return; /* what is under it decides */
-    if (last == first && ruled)
-        pass_kept_lines(relay,
-                        first); /* the end of a block that has passed, and the rule of another */
+    if (last == first && ruled) /* the end of a block that has passed, and the rule of another */
+        pass_kept_lines(relay, first);
     else if (last == (block ? first : 0) &&
              !is_account(relay, text + last, relay->kept_bytes - last))
         pass_kept_lines(relay, relay->kept_bytes);

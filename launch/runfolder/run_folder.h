@@ -61,10 +61,6 @@ static inline double oct_rounded(double value, double unit)
 /* Writes a document to a file of the folder (takes the reference; NULL is out of memory). A disk that is full costs the
  * file and a warning, never the run. */
 void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document);
-/* The same of the records of an open run. */
-const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
-                                  const char *phase);
-
 /* Reads the records of a metrics.jsonl, an array; an empty one where there is no file. Records end before a
  * line that is no JSON object, whose number is *bad_line (0: none; may be NULL), and before one that was cut short. */
 oct_status oct_run_folder_records(const char *path, json_t **records,
@@ -72,6 +68,9 @@ oct_status oct_run_folder_records(const char *path, json_t **records,
 
 /* The newest of these records of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
 const json_t *oct_run_records_newest(const json_t *records, const char *kind, const char *phase);
+/* The same of the records of an open run. */
+const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
+                                  const char *phase);
 
 /* Compares data as run.json describes them (oct_job_data_record, whose reference it takes) with
  * those of the last session. OCT_DATA when they are others, or a warning where data.changed allows that. */

@@ -2,8 +2,7 @@
  *
  * The steps of a run are numbered through: float, calibrate, qat, then qat with batch norm frozen,
  * then qat with scales frozen (oct_phase). Everything is a pure function of recipe, data set size and
- * step, and of where phases ended early, if they did (early_stopping.h), so a resumed run on other ranks takes the same
- * steps.
+ * step, and of where phases ended early, if they did (trainer.h), so a resumed run on other ranks takes the same steps.
  */
 #pragma once
 

@@ -261,8 +261,8 @@ static void predict_costs(oct_forecast *f, int64_t share, const short_run *few,
     const int ranks = many->subject->ranks;
     const oct_plan plan = oct_plan_of(recipe, train->count);
     const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
-    int64_t rows =
-        0; /* an update of more batches than the short run's keeps more sums of gradients waiting */
+    /* An update of more batches than the short run's keeps more sums of gradients waiting. */
+    int64_t rows = 0;
     while ((recipe->batch_accumulate - 1) >> rows)
         rows++;
     const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes) +

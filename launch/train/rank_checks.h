@@ -63,8 +63,8 @@ enum { OCT_STRAGGLER_STEPS = 15 };
 
 typedef struct oct_straggler {
     const oct_collective *group; /* borrowed */
-    int64_t *
-        own_ns; /* of each rank; oct_free gives it back; what travels: each rank knows its own before */
+    /* Of each rank, to be freed by oct_free; it is what travels: each rank knows its own before. */
+    int64_t *own_ns;
     int64_t spent_ns;           /* by this rank in the step before; 0: there was none */
     oct_leaves before, at_hand; /* what the ranks shared in that step, and in this one */
     double begin_s, waited_s;
