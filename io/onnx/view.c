@@ -204,7 +204,7 @@ bool oct_view_expand(const oct_onnx_view *v, int dims, const int64_t *size, oct_
     oct_onnx_view wide = *v;
     const int front = dims - v->dims;
     if (front < 0 || dims > OCT_VIEW_ATOMS) return false;
-    memmove(&wide.num_atoms[front], wide.num_atoms, (size_t)v->dims * sizeof wide.num_atoms[0]);
+    memcpy(&wide.num_atoms[front], v->num_atoms, (size_t)v->dims * sizeof wide.num_atoms[0]);
     for (int d = 0; d < front; d++)
         wide.num_atoms[d] = 0;
     wide.dims = dims;
