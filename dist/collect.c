@@ -116,9 +116,9 @@ static void pack_failure(lone_failure *failure, oct_status code)
 {
     size_t used = 0;
     *failure = (lone_failure){.code = (int32_t)code};
-    size_t problems = oct_fail_count();
+    size_t problems = oct_error_count();
     for (size_t i = 0; i < problems || (i == 0 && problems == 0); i++) {
-        const char *text = problems > 0 ? oct_fail_text(i) : oct_status_meaning(code);
+        const char *text = problems > 0 ? oct_error_message(i) : oct_status_meaning(code);
         size_t room = TEXT_BYTES - used;
         int length = snprintf(failure->text + used, room, "%s", text);
         if (length < 0) return;

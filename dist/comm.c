@@ -227,7 +227,7 @@ static void synchronize_at_end(const oct_comm *comm)
     OCT_TRY_OUT(oct_exchange_max(comm, &nothing, 1));
     return;
 out:
-    if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
+    if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_error_message(0));
     oct_abort(oct_status_exit(status));
 }
 

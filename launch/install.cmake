@@ -31,7 +31,8 @@ install(DIRECTORY core quant dist io DESTINATION include/octet
     # Templates, which mean nothing alone.
     PATTERN "panel.h" EXCLUDE PATTERN "vnni256.h" EXCLUDE PATTERN "neon.h" EXCLUDE
     PATTERN "*_loop*.h" EXCLUDE)
-install(FILES launch/octet.h ${PROJECT_BINARY_DIR}/include/octet_version.h
+install(DIRECTORY core/include/octet ${PROJECT_BINARY_DIR}/include/octet DESTINATION include FILES_MATCHING PATTERN "*.h")
+install(FILES launch/octet.h
     DESTINATION include/octet)
 install(FILES launch/plugin.h DESTINATION include/octet/launch)
 install(FILES launch/model/model.h launch/model/model_list.def launch/model/parts.h

@@ -15,7 +15,7 @@
 #include "launch/base/meter.h"
 #include "launch/session/plugin_load.h"
 #include "launch/ranks/ranks.h"
-#include "octet_version.h"
+#include <octet/version.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
     oct_launched(&rank, &size);
     prepare_process();
     oct_status status = run_main(argc, argv, rank);
-    if (status == OCT_OK || status == OCT_NO) {
+    if (status == OCT_OK || status == OCT_MISMATCH) {
         const oct_status flushed = oct_print_flush();
         if (flushed != OCT_OK) status = flushed;
     }

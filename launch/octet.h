@@ -16,7 +16,7 @@
 #include "io/batch/loader.h"        /* pixels to inputs */
 #include "io/model/model_file.h"    /* int8 models as files */
 #include "launch/model/parts.h"     /* layers that are often used together */
-#include "octet_version.h"          /* OCT_VERSION, OCT_VERSION_MAJOR, _MINOR, _PATCH */
+#include <octet/version.h>          /* OCT_VERSION, OCT_VERSION_MAJOR, _MINOR, _PATCH */
 #include "quant/train/train_step.h" /* training steps */
 #include "quant/convert/convert.h"  /* QAT model to integer program */
 #include "quant/prepare/prepare.h"  /* float model to QAT model */

@@ -31,10 +31,11 @@ static const struct {
     int exit;
     const char *meaning;
 } statuses[] = {
-#define X(name, exit, text) {exit, text},
+#define X(name, exit, text) [OCT_##name] = {exit, text},
     OCT_STATUS_LIST(X)
 #undef X
 };
+_Static_assert(OCT_COUNT(statuses) == OCT_PEER + 1, "the list has every status");
 
 /* Adds a problem to the record, or to a new one; `more` counts those without room. The text is formatted aside first,
  * since an argument may point into the record. */
@@ -108,15 +109,20 @@ oct_status oct_fail_code(void)
     return current.code;
 }
 
-size_t oct_fail_count(void)
+size_t oct_error_count(void)
 {
     return current.count + (current.more > 0);
 }
 
-const char *oct_fail_text(size_t problem)
+const char *oct_error_message(size_t problem)
 {
     if (problem < current.count) return current.area + current.begin[problem];
     return problem == current.count && current.more > 0 ? current.more_text : "";
+}
+
+const char *oct_version(void)
+{
+    return OCT_VERSION;
 }
 
 int oct_status_exit(oct_status status)

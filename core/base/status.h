@@ -9,13 +9,12 @@
 
 #include "core/base/c_locale.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+#include <octet/status.h>
 
 /* name, exit status of the program, meaning */
 #define OCT_STATUS_LIST(X)                                                                         \
     X(OK, 0, "done")                                                                               \
-    X(NO, 1, "done, and the answer is no")                                                         \
+    X(MISMATCH, 1, "done, and the answer is no")                                                   \
     X(USAGE, 2, "the command line or the recipe is wrong; nothing was started")                    \
     X(DATA, 3, "an input file is missing, damaged or not what it should be")                       \
     X(PREPARE, 4, "the model cannot be prepared for this target")                                  \
@@ -25,18 +24,6 @@
     X(DEFECT, 70, "a defect in Octet")                                                             \
     X(STOPPED, 75, "stopped as requested, with a checkpoint: repeat the command to continue")      \
     X(PEER, 6, "another rank failed first; its sentence is printed, not ours")
-
-typedef enum oct_status {
-#define X(name, exit, text) OCT_##name,
-    OCT_STATUS_LIST(X)
-#undef X
-} oct_status;
-
-#define OCT_NODISCARD __attribute__((warn_unused_result))
-#define OCT_PRINTF(text, first) __attribute__((format(printf, text, first)))
-
-/* Starts a new record with one problem; returns `code`, so `return oct_fail(OCT_DATA, "...")`. */
-oct_status oct_fail(oct_status code, const char *format, ...) OCT_PRINTF(2, 3);
 
 /* Adds a problem to the record (starts one when there is none). A problem may have several lines,
  * separated by '\n': the first is the sentence, the others are context printed indented below. */
@@ -48,18 +35,9 @@ oct_status oct_fail_prefix(const char *format, ...) OCT_PRINTF(1, 2);
 
 void oct_fail_clear(void);
 oct_status oct_fail_code(void);
-size_t oct_fail_count(void);               /* problems in the record */
-const char *oct_fail_text(size_t problem); /* valid until the next oct_fail* of this thread */
 
 int oct_status_exit(oct_status status);
 const char *oct_status_meaning(oct_status status);
-
-/* Forwards the failure of a call. */
-#define OCT_TRY(call)                                                                              \
-    do {                                                                                           \
-        oct_status oct_try_ = (call);                                                              \
-        if (oct_try_ != OCT_OK) return oct_try_;                                                   \
-    } while (0)
 
 /* Forwards the failure of a call in a function that has releases to do: sets its `status` and goes
  * to its label `out`. */

@@ -144,13 +144,13 @@ void oct_read_sample(const oct_reader_options *o, const oct_place *place, oct_sa
     if (s->status == OCT_OK) return;
     const bool refused = s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_REFUSE;
     snprintf(s->text, sizeof s->text, "%s%s",
-             oct_fail_text(0), /* of the first, also when skipped */
+             oct_error_message(0), /* of the first, also when skipped */
              refused ? "; data.damaged=skip takes another sample in its place" : "");
     while (s->status == OCT_DATA && o->damaged_mode == OCT_DAMAGED_SKIP && ++s->damaged < count) {
         s->number = (s->number + 1) % count;
         s->status = read_transformed(o, s->number, &place->draw, s);
         if (s->status != OCT_OK && s->status != OCT_DATA)
-            snprintf(s->text, sizeof s->text, "%s", oct_fail_text(0));
+            snprintf(s->text, sizeof s->text, "%s", oct_error_message(0));
     }
     oct_fail_clear();
 }

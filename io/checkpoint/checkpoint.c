@@ -174,7 +174,7 @@ out:
 static const char *failure_reason(const char *path)
 {
     static const char kind[] = "is damaged: ";
-    const char *text = oct_fail_text(0);
+    const char *text = oct_error_message(0);
     size_t length = strlen(path);
     if (strncmp(text, path, length) == 0 && strncmp(text + length, ": ", 2) == 0)
         text += length + 2;

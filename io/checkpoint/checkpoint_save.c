@@ -202,7 +202,7 @@ static oct_status delete_unlisted(const saving *s, const char *path)
     char why[1024];
     oct_manifest on_disk = {0};
     const oct_status status = oct_fail_code();
-    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    snprintf(why, sizeof why, "%s", oct_error_message(0));
     if (oct_manifest_read(&on_disk, s->folder, false) == OCT_OK &&
         !oct_manifest_find(&on_disk, s->info.step))
         unlink(path);
@@ -297,7 +297,7 @@ static void *carry_out_saves(void *user)
             set_state(w, WRITING);
             w->status = write_saving(&w->saving, &w->file);
         }
-        if (w->status != OCT_OK) snprintf(w->why, sizeof w->why, "%s", oct_fail_text(0));
+        if (w->status != OCT_OK) snprintf(w->why, sizeof w->why, "%s", oct_error_message(0));
         oct_fail_clear();
         free_saving(&w->saving);
         w->seconds = oct_seconds() - w->begun;

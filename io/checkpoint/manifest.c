@@ -126,7 +126,7 @@ static oct_status classify_read_failure(const char *path, size_t limit, bool str
                                   : !S_ISREG(info.st_mode) || (uint64_t)info.st_size > limit;
     if (!strict || unreadable) return OCT_DATA;
     char why[1024];
-    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    snprintf(why, sizeof why, "%s", oct_error_message(0));
     return oct_fail(OCT_RESOURCE, "%s", why);
 }
 

@@ -424,7 +424,7 @@ oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_float_l
         return none;
     }
     if (oct_args_read(module->args, layer->type, &layer->args, &args) != OCT_OK) {
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: %s", layer->name, oct_fail_text(0));
+        oct_to_onnx_fail(w, OCT_PREPARE, "%s: %s", layer->name, oct_error_message(0));
         oct_fail_clear();
         return none;
     }

@@ -210,7 +210,7 @@ static oct_status count_items(flat_writer *f)
         for (int k = 0; k < type->num_arrays; k++)
             count[OCT_FLAT_DATA] += aligned(array_bytes(step, &type->arrays[k]));
     }
-    if (oct_fail_count() > 0) return OCT_PREPARE;
+    if (oct_error_count() > 0) return OCT_PREPARE;
     OCT_TRY(oct_program_write_text(p, &f->text));
     const int64_t tables = channels > OCT_REALS_MAX ? 1 : channels;
     count[OCT_FLAT_PROGRAM] = f->text.length;

@@ -124,7 +124,7 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
     const oct_status status = build(b, n);
     if (status != OCT_PREPARE && status != OCT_USAGE && status != OCT_DATA) return status;
     char *why = NULL;
-    OCT_TRY(oct_strdup(&why, oct_fail_text(0)));
+    OCT_TRY(oct_strdup(&why, oct_error_message(0)));
     oct_fail_clear();
     const oct_status added = add_problem(p, status == OCT_DATA ? OCT_DATA : OCT_PREPARE, n, why);
     oct_free(&why);

@@ -51,8 +51,8 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
     const oct_onnx_node *n = c->node;
     char text[1024];
     va_list args;
-    if (oct_fail_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
-    if (oct_fail_count() == OCT_ONNX_PROBLEMS_MAX)
+    if (oct_error_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
+    if (oct_error_count() == OCT_ONNX_PROBLEMS_MAX)
         return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
                             c->pass->graph->path);
     va_start(args, format);

@@ -319,7 +319,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
                 "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
         return OCT_OK;
     }
-    if (oct_fail_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
+    if (oct_error_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
     oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
     if (status == OCT_OK) status = add_layers(recipe, &table);
     if (status == OCT_USAGE || status == OCT_DATA) oct_fail_prefix("quant.sensitivity");

@@ -109,7 +109,7 @@ static oct_status next_event(reader *r)
     oct_recipe_position p = event_position(r);
     if (r->depth > DEPTH_MAX)
         REPORT(r, &p, "lists or mappings nested deeper than %d; is it a recipe?", DEPTH_MAX);
-    else if (oct_fail_count() >= PROBLEMS_MAX)
+    else if (oct_error_count() >= PROBLEMS_MAX)
         REPORT(r, &p, "the rest was not read: too many problems; correct those first");
     else
         return OCT_OK;
@@ -437,7 +437,7 @@ oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *tex
             key->name, key->help, key->name);
     }
     if (r->parsed) OCT_TRY_OUT(oct_recipe_check_keys(&r->source, recipe));
-    status = oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+    status = oct_error_count() > 0 ? OCT_USAGE : OCT_OK;
 out:
     oct_free(&r);
     oct_free(&bytes);

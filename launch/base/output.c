@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "octet_version.h"
+#include <octet/version.h>
 
 #include <errno.h>
 #include <jansson.h>
@@ -109,7 +109,7 @@ void oct_failure_silence(void)
 static oct_status add_problem(oct_text *out, oct_status status, const char *problem)
 {
     /* An answer that is no, and a stop that was asked for, are no errors. */
-    bool error = status != OCT_NO && status != OCT_STOPPED;
+    bool error = status != OCT_MISMATCH && status != OCT_STOPPED;
     OCT_TRY(oct_text_add(out, "octet: %s", error ? "error: " : ""));
     for (;;) {
         size_t length = strcspn(problem, "\n");
@@ -122,10 +122,10 @@ static oct_status add_problem(oct_text *out, oct_status status, const char *prob
 
 static oct_status compose_failure(oct_text *out, oct_status status, int argc, char **argv)
 {
-    size_t count = oct_fail_count();
+    size_t count = oct_error_count();
     if (count == 0) OCT_TRY(add_problem(out, status, oct_status_meaning(status)));
     for (size_t i = 0; i < count; i++)
-        OCT_TRY(add_problem(out, status, oct_fail_text(i)));
+        OCT_TRY(add_problem(out, status, oct_error_message(i)));
     if (oct_failure_exit(status) == oct_status_exit(OCT_DEFECT)) {
         OCT_TRY(oct_text_add(
             out, "    This is a defect in Octet. Please report it with the line above,\n"
@@ -144,13 +144,13 @@ static oct_status compose_failure(oct_text *out, oct_status status, int argc, ch
 
 int oct_failure_exit(oct_status status)
 {
-    bool theirs = status == OCT_PEER && oct_fail_count() > 0 && oct_fail_code() != OCT_OK;
+    bool theirs = status == OCT_PEER && oct_error_count() > 0 && oct_fail_code() != OCT_OK;
     return oct_status_exit(theirs ? oct_fail_code() : status);
 }
 
 void oct_failure_print(oct_status status, int argc, char **argv)
 {
-    if (silent || status == OCT_OK || (status == OCT_PEER && oct_fail_count() == 0)) return;
+    if (silent || status == OCT_OK || (status == OCT_PEER && oct_error_count() == 0)) return;
     oct_text out = {0};
     /* Without memory for the text the sentence goes out piece by piece. */
     if (compose_failure(&out, status, argc, argv) == OCT_OK) {
@@ -162,7 +162,7 @@ void oct_failure_print(oct_status status, int argc, char **argv)
     } else {
         char text[1024];
         snprintf(text, sizeof text, "%s",
-                 oct_fail_count() ? oct_fail_text(0) : oct_status_meaning(status));
+                 oct_error_count() ? oct_error_message(0) : oct_status_meaning(status));
         oct_text_clean(text);
         fprintf(stderr, "octet: error: %s\n", text);
     }

@@ -348,7 +348,7 @@ static oct_status bench_instruction_set(oct_bench *bench, oct_isa isa)
     };
     set.openblas = set.last && oct_blas_init() == OCT_OK;
     if (set.last && !set.openblas) {
-        oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_fail_text(0));
+        oct_log(OCT_LOG_WARN, "%s; its lines are left out", oct_error_message(0));
         oct_fail_clear();
     }
     set.has_integers = set.integers->isa == isa;

@@ -163,9 +163,9 @@ oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, 
         else
             args->word[args->num_words++] = word;
     }
-    if (oct_fail_count() == 0 && args->num_words < command->min_words)
+    if (oct_error_count() == 0 && args->num_words < command->min_words)
         report_missing_word(command, args->num_words);
-    else if (oct_fail_count() == 0 && args->num_words > command->max_words)
+    else if (oct_error_count() == 0 && args->num_words > command->max_words)
         PROBLEM("unexpected argument '%s'; usage: %s", args->word[command->max_words],
                 command->usage);
     args->json = p.common[JSON].given;
@@ -179,5 +179,5 @@ oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, 
     const char *how = args->progress;
     if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)
         PROBLEM("--progress %s: use bar, lines or none", how);
-    return oct_fail_count() == 0 ? OCT_OK : OCT_USAGE;
+    return oct_error_count() == 0 ? OCT_OK : OCT_USAGE;
 }

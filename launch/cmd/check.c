@@ -120,12 +120,12 @@ static oct_status report_pointless(const verdict *v)
     oct_status status = OCT_OK;
     if (v->recipe.batch_size > v->train.count)
         status = oct_fail_add(
-            OCT_NO,
+            OCT_MISMATCH,
             "batch.size: %" PRId64 ", but there are only %" PRId64
             " training images, so every step takes them all; use a smaller batch.size or more data",
             v->recipe.batch_size, v->train.count);
     if (plan->begin[OCT_PHASE_QAT] == oct_plan_steps(plan))
-        status = oct_fail_add(OCT_NO,
+        status = oct_fail_add(OCT_MISMATCH,
                               "qat.epochs: 0, so nothing is trained as the int8 model that it will "
                               "be; use at least 1");
     return status;
@@ -317,8 +317,8 @@ static void print_json(const verdict *v, const char *path)
     for (int i = 0; i < OCT_STAGES; i++)
         if (f->bytes[i] > 0)
             json_object_set_new(stages, oct_stage_text((oct_stage)i), json_integer(f->bytes[i]));
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        json_array_append_new(findings, json_string(oct_fail_text(i)));
+    for (size_t i = 0; i < oct_error_count(); i++)
+        json_array_append_new(findings, json_string(oct_error_message(i)));
     for (int p = 0; p < OCT_PHASES; p++) {
         json_object_set_new(phases, oct_phase_name((oct_phase)p), json_integer(phase_steps(v, p)));
         if (f->step_seconds[p] > 0)

@@ -294,7 +294,7 @@ static void print_json(const comparison *c)
         name_json(c, c->worst), "largest_drop", name_json(c, c->drop), "layers", layers));
 }
 
-/* OCT_NO with the place where they depart; OCT_OK when they do not. */
+/* OCT_MISMATCH with the place where they depart; OCT_OK when they do not. */
 static oct_status report_departure(const comparison *c)
 {
     char place[256];
@@ -304,7 +304,7 @@ static oct_status report_departure(const comparison *c)
         first_difference_text(c, c->first, place);
     else
         snprintf(place, sizeof place, "its scale or zero point is another one");
-    return oct_fail(OCT_NO, "%s and %s depart in %lld of %lld layers, first in %s (%s)",
+    return oct_fail(OCT_MISMATCH, "%s and %s depart in %lld of %lld layers, first in %s (%s)",
                     c->a.subject.path, c->b.subject.path, (long long)c->departing,
                     (long long)c->b.source.count, layer_info(c, c->first)->name, place);
 }
@@ -371,7 +371,7 @@ static oct_status load_data(comparison *c)
     if (status != OCT_DATA || !golden) return status;
     const oct_value *in = &golden->program.values[golden->program.inputs[0]];
     oct_log(OCT_LOG_WARN, "%s; comparing on the golden inputs of the model instead",
-            oct_fail_text(0));
+            oct_error_message(0));
     oct_fail_clear();
     c->golden = golden;
     c->data = (oct_dataset){.count = golden->certificate.golden_count,

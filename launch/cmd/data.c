@@ -325,17 +325,17 @@ static void print_json(const oct_survey *s, const oct_dataset *data)
         split_json(&s->split[1]), "duplicates", duplicates_json(s)));
 }
 
-/* OCT_NO for samples that would stop a training: damaged ones, and those that are not finite. */
+/* OCT_MISMATCH for samples that would stop a training: damaged ones, and those that are not finite. */
 static oct_status judge_survey(const oct_survey *s, const char *recipe)
 {
     const int64_t damaged = s->split[0].damaged + s->split[1].damaged;
     const int64_t not_finite = s->split[0].not_finite + s->split[1].not_finite;
-    OCT_CHECK(damaged == 0, OCT_NO,
+    OCT_CHECK(damaged == 0, OCT_MISMATCH,
               "%s: %" PRId64
               " sample%s of the data set cannot be read; repair or leave them out, or "
               "train with data.damaged=skip",
               recipe, damaged, damaged == 1 ? "" : "s");
-    OCT_CHECK(not_finite == 0, OCT_NO,
+    OCT_CHECK(not_finite == 0, OCT_MISMATCH,
               "%s: %" PRId64 " sample%s of the data set hold infinity or NaN", recipe, not_finite,
               not_finite == 1 ? "" : "s");
     return OCT_OK;

@@ -236,7 +236,7 @@ static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
             f->status = survey_sample(p, first + i, f);
             if (f->status == OCT_OK) continue;
             /* The sentence is copied, because each thread has its own record of failures. */
-            if (oct_strdup(&f->sentence, oct_fail_text(0)) != OCT_OK) f->status = OCT_RESOURCE;
+            if (oct_strdup(&f->sentence, oct_error_message(0)) != OCT_OK) f->status = OCT_RESOURCE;
             oct_fail_clear();
         }
         for (int64_t i = 0; i < n; i++) {

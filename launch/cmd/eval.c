@@ -114,7 +114,7 @@ static oct_status replace_metrics(evaluation *e)
     }
     oct_fail_clear();
     oct_check_metrics(metrics);
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+    return oct_error_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
 static oct_status open_subject(evaluation *e)
@@ -221,7 +221,7 @@ static oct_status eval_in_session(evaluation *e)
             OCT_TRY(oct_metric_sum(e->scores.metric[i], e->session->group, &o->leaves, &rows,
                                    &e->numbers[i]));
     if (e->session->group->rank == 0) OCT_TRY(print_scores(e, accuracy));
-    OCT_CHECK(accuracy >= e->required, OCT_NO,
+    OCT_CHECK(accuracy >= e->required, OCT_MISMATCH,
               "%s: accuracy %.2f %% is below the %g %% that --require asks for", e->subject.path,
               accuracy, e->required);
     return OCT_OK;

@@ -10,7 +10,7 @@
 #include "launch/cmd/subject.h"
 #include "launch/deploy/certificate.h"
 #include "launch/deploy/golden.h"
-#include "octet_version.h"
+#include <octet/version.h>
 
 #include <sys/stat.h>
 #include <unistd.h>

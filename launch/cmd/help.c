@@ -3,7 +3,7 @@
 #include "io/dataset/dataset.h"
 #include "launch/cmd/command.h"
 #include "launch/model/model.h"
-#include "octet_version.h"
+#include <octet/version.h>
 
 static void print_models(void)
 {

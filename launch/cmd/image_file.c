@@ -324,7 +324,7 @@ oct_status oct_images_read(const oct_dataset *data, int64_t i, const char *name,
     if (!wanted->augment || wanted->raw) return OCT_OK;
     /* The transforms come from a model, so sizes are not believed. */
     if (oct_augment_fit(wanted->augment, "data.test of the model's recipe", &shape) != OCT_OK)
-        return oct_fail(OCT_DATA, "%s: %s", name, oct_fail_text(0));
+        return oct_fail(OCT_DATA, "%s: %s", name, oct_error_message(0));
     OCT_TRY(oct_augment_run(wanted->augment, &(oct_draw){0}, image, NULL));
     OCT_CHECK(image->h == wanted->h && image->w == wanted->w, OCT_DATA,
               "%s: data.size and data.test of the model's recipe make %" PRId64 "x%" PRId64

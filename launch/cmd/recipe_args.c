@@ -339,7 +339,7 @@ oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe
     oct_checkpoint_close(&files.teacher);
     /* The run is done and its model is safe: a report that cannot be written costs a warning. */
     if (status == OCT_OK && *result && write_report(recipe->output) != OCT_OK) {
-        oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
+        oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_error_message(0));
         oct_fail_clear();
     }
     return status;

@@ -200,7 +200,7 @@ static oct_status prepare_input(running *r)
     const char *path = r->args->word[0];
     const oct_status status = oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0);
     if (status == OCT_USAGE)
-        return oct_fail(OCT_DATA, "%s: the recipe in the model: %s", path, oct_fail_text(0));
+        return oct_fail(OCT_DATA, "%s: the recipe in the model: %s", path, oct_error_message(0));
     OCT_TRY(status);
     oct_recipe_augment(&r->recipe, OCT_TEST, &r->augment);
     r->kind = oct_answer_kind_of(&r->recipe, r->answer.in, r->answer.out);

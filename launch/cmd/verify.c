@@ -3,7 +3,7 @@
  *
  * Each thing that was verified is a line on stdout. What could not be looked at, such as a test set
  * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
- * yes; otherwise, as after a difference, it is OCT_NO. */
+ * yes; otherwise, as after a difference, it is OCT_MISMATCH. */
 #include "core/base/int_math.h"
 #include "io/model/class_names.h"
 #include "io/file/file.h"
@@ -51,13 +51,13 @@ static oct_status end_findings(findings *f, const char *kind, oct_status status)
 {
     const bool good = status == OCT_OK, complete = json_array_size(f->skipped) == 0;
     if (good && !complete)
-        status = oct_fail(OCT_NO, "%s: nothing differs, but not everything was verified",
+        status = oct_fail(OCT_MISMATCH, "%s: nothing differs, but not everything was verified",
                           f->args->word[0]);
-    if (f->args->json && (status == OCT_OK || status == OCT_NO))
+    if (f->args->json && (status == OCT_OK || status == OCT_MISMATCH))
         oct_print_json(json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
                                  f->args->word[0], "good", good, "complete", good && complete,
                                  "verified", f->verified, "not_verified", f->skipped, "differs",
-                                 good || status != OCT_NO ? NULL : oct_fail_text(0)));
+                                 good || status != OCT_MISMATCH ? NULL : oct_error_message(0)));
     json_decref(f->verified);
     json_decref(f->skipped);
     return status;
@@ -71,7 +71,7 @@ static oct_status load_test_data(const findings *f, oct_subject *s, const char *
     const oct_status status = oct_load_data(&s->recipe, OCT_TEST, NULL, &s->data);
     *loaded = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
-    NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0), instead);
+    NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_error_message(0), instead);
     return OCT_OK;
 }
 
@@ -96,14 +96,14 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
     for (int64_t i = 0; i < count; i++)
         for (int k = 0; k < p->num_inputs; k++) {
             int64_t at = (i * values + p->inputs[k]) * DIGEST;
-            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
                           "%s: golden input %" PRId64 " is not that of its digest",
                           f->args->word[0], i);
         }
     for (int64_t i = 0; i < count; i++)
         for (int64_t s = 0; s < p->num_steps; s++) {
             int64_t at = (i * values + p->steps[s].output) * DIGEST;
-            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
                           "%s: golden input %" PRId64
                           ": layer %s is the first that differs on this "
                           "machine (OCT_ISA narrows the kernels)",
@@ -124,16 +124,16 @@ static oct_status compare_copied_data(const oct_subject *s)
     float *images = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_class_names_check(m->class_names, &s->data, s->path));
-    OCT_CHECK(!m->class_names || s->data.class_names, OCT_NO,
+    OCT_CHECK(!m->class_names || s->data.class_names, OCT_MISMATCH,
               "%s: calls its class 0 %s, but the test data here name no classes: its names or the "
               "data were changed after its conversion; convert its checkpoint again",
               s->path, oct_class_name(m->class_names, 0).text);
-    OCT_CHECK(count <= s->data.count, OCT_NO, "%s: has more golden inputs than test images",
+    OCT_CHECK(count <= s->data.count, OCT_MISMATCH, "%s: has more golden inputs than test images",
               s->path);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
     OCT_TRY_OUT(oct_golden_read(&s->recipe, &s->data, count, images));
     OCT_CHECK_OUT(memcmp(images, m->golden_input, (size_t)(count * numel) * sizeof *images) == 0,
-                  OCT_NO, "%s: its golden inputs are not the first test images", s->path);
+                  OCT_MISMATCH, "%s: its golden inputs are not the first test images", s->path);
 out:
     oct_free(&images);
     return status;
@@ -172,14 +172,14 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
         oct_program_evaluate(program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
     oct_sha256(outputs.y, (size_t)(outputs.samples * outputs.rows * outputs.row) * sizeof(float),
                digest);
-    OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
+    OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_MISMATCH,
                   "%s: the logits of the test set are not those of the certificate",
                   f->args->word[0]);
     OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, &outputs, &scores));
     OCT_CHECK_OUT(oct_max_i64(scores.correct, 0) == c->correct &&
                       scores.rows == (c->rows > 0 ? c->rows : c->images) &&
                       oct_scores_accuracy(&scores) == c->qat_accuracy,
-                  OCT_NO,
+                  OCT_MISMATCH,
                   "%s: %" PRId64 " of %" PRId64 " rows are right, an accuracy of %g %%; the "
                   "certificate says %" PRId64 " of %" PRId64 ", %g %%",
                   f->args->word[0], oct_max_i64(scores.correct, 0), scores.rows,

@@ -220,7 +220,7 @@ static oct_status check_all_layers_equal(const comparison *c, int64_t image, int
             "layer %s of the int8 model was not seen in QAT evaluation of test image %lld, so "
             "it was not compared; nothing was saved; please report this",
             step->name, (long long)image);
-        OCT_CHECK(!c->differs[step->output], OCT_NO,
+        OCT_CHECK(!c->differs[step->output], OCT_MISMATCH,
                   "layer %s differs between QAT evaluation and int8 model on test image %lld; "
                   "nothing was saved",
                   step->name, (long long)image);
@@ -379,7 +379,7 @@ static oct_status evaluate_qat_and_int8(both_outputs *b, const oct_model *model,
     return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
 }
 
-/* Counts the logits that differ in any bit, over all ranks, and scores both outputs; OCT_NO names the first. */
+/* Counts the logits that differ in any bit, over all ranks, and scores both outputs; OCT_MISMATCH names the first. */
 static oct_status compare_logits(oct_certificate *certificate, const both_outputs *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {
@@ -403,7 +403,7 @@ static oct_status compare_logits(oct_certificate *certificate, const both_output
     certificate->rows = conversion->scores.rows;
     certificate->correct = oct_max_i64(conversion->scores.correct, 0);
     certificate->qat_accuracy = oct_scores_accuracy(&conversion->qat_scores);
-    OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
+    OCT_CHECK(certificate->logits_differ == 0, OCT_MISMATCH,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test "
               "image %lld; nothing was saved",

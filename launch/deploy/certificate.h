@@ -24,7 +24,7 @@ typedef struct oct_conversion {
 
 /* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
  * caller. The model follows from the checkpoint and the test data alone: the float accuracy, which
- * only the log of the run knows, stays out. OCT_NO on all ranks, and an empty model, when anything
+ * only the log of the run knows, stays out. OCT_MISMATCH on all ranks, and an empty model, when anything
  * differs; OCT_DEFECT when a layer escaped the comparison. */
 oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;

@@ -434,7 +434,7 @@ static oct_status start_until_done(launch *l, int *exit_status)
         if (status != OCT_OK && status != OCT_LOST) return status;
         if (status == OCT_OK && *exit_status != oct_status_exit(OCT_LOST)) return OCT_OK;
         if (!l->start.goes_on || oct_ranks_stop_asked()) return status;
-        if (status == OCT_LOST) snprintf(lost, sizeof(lost), "%s", oct_fail_text(0));
+        if (status == OCT_LOST) snprintf(lost, sizeof(lost), "%s", oct_error_message(0));
         lost[strcspn(lost, "\n")] = '\0';
         oct_fail_clear();
         const oct_status chosen = choose_restart(l, lost);

@@ -151,7 +151,8 @@ static bool is_status_of_mpirun(int exit_status)
 static oct_status judge_other_status(const oct_ranks_seen *seen, int exit_status)
 {
     char absent[128];
-    const bool beyond = seen->start->job.beyond, answers = exit_status == oct_status_exit(OCT_NO);
+    const bool beyond = seen->start->job.beyond,
+               answers = exit_status == oct_status_exit(OCT_MISMATCH);
     const bool seen_none = begun_on_no_host(seen);
     if (seen_none && (!beyond || (answers && oct_ranks_train(seen->start))))
         return oct_fail(OCT_RESOURCE,

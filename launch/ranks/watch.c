@@ -380,7 +380,7 @@ static oct_status watch_job(job *j, int *exit_status)
         name_missing(j, what);
         oct_log(OCT_LOG_WARN, "mpirun had started %s", what);
     }
-    if (status != OCT_OK || *exit_status > oct_status_exit(OCT_NO)) return status;
+    if (status != OCT_OK || *exit_status > oct_status_exit(OCT_MISMATCH)) return status;
     return j->relay.failed == 0 ? OCT_OK : oct_print_failed(j->relay.failed);
 }
 

@@ -38,7 +38,7 @@ static oct_status keep_reason(oct_page_run *run, oct_run_file file, oct_status s
 {
     if (status == OCT_OK || oct_fail_code() == OCT_RESOURCE) return status;
     oct_free(&run->why[file]);
-    const char *sentence = oct_fail_text(0);
+    const char *sentence = oct_error_message(0);
     const size_t length = strlen(run->folder);
     const bool inside = strncmp(sentence, run->folder, length) == 0 && sentence[length] == '/';
     OCT_TRY(oct_strdup(&run->why[file], inside ? sentence + length + 1 : sentence));

@@ -29,7 +29,7 @@ static const char hparams[] = "hparams";
 
 static void warn_of_lost_events(const char *what)
 {
-    oct_log(OCT_LOG_WARN, "TensorBoard gets no %s: %s", what, oct_fail_text(0));
+    oct_log(OCT_LOG_WARN, "TensorBoard gets no %s: %s", what, oct_error_message(0));
     oct_fail_clear();
 }
 
@@ -295,7 +295,7 @@ void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *d
     if (status == OCT_OK) status = oct_file_write(path, text.data, text.length);
     if (status != OCT_OK) {
         oct_log(OCT_LOG_WARN, "%s\n%s was not written; the run goes on without it",
-                oct_fail_text(0), name);
+                oct_error_message(0), name);
         oct_fail_clear();
     }
     oct_text_free(&text);
@@ -434,7 +434,7 @@ oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
     if (status == OCT_OK) status = compare_data(folder, json_object_get(last, "data"), data);
     if (status == OCT_DATA && folder->recipe->data_changed) {
-        oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
+        oct_log(OCT_LOG_WARN, "%s", oct_error_message(0));
         oct_fail_clear();
         status = OCT_OK;
     }

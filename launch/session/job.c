@@ -12,7 +12,7 @@
 #include "launch/session/plugin_load.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/build.h"
-#include "octet_version.h"
+#include <octet/version.h>
 
 #include <omp.h>
 #include <stdlib.h>

@@ -284,7 +284,7 @@ oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *re
     for (int i = 0; i < paths->count; i++) {
         oct_status status = load_plugin(paths->value[i], of_file, recorded);
         /* The user's own recipe is wrong, or the file that names a plug-in which is none. */
-        if (status == OCT_USAGE && of_file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
+        if (status == OCT_USAGE && of_file) status = oct_fail(OCT_DATA, "%s", oct_error_message(0));
         if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
     }
     return OCT_OK;

@@ -97,7 +97,7 @@ static void end_job_alone(oct_session *session, oct_status status)
         const int64_t ms = (rank < TURNS_MAX ? rank : TURNS_MAX) * TURN_MS;
         nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
         if (!oct_rank_may_report()) oct_failure_silence();
-    } else if (strncmp(oct_fail_text(0), "rank ", 5) != 0) {
+    } else if (strncmp(oct_error_message(0), "rank ", 5) != 0) {
         oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
     }
     oct_failure_print(status, session->args->argc, session->args->argv);
@@ -108,7 +108,7 @@ oct_status oct_session_end(oct_session *session, oct_status status)
 {
     const bool known_to_all = status == OCT_OK || oct_comm_agreed(session->comm) ||
                               status == OCT_PEER || status == OCT_NUMERIC ||
-                              status == OCT_STOPPED || status == OCT_NO;
+                              status == OCT_STOPPED || status == OCT_MISMATCH;
     if (status != OCT_OK && session->group->size > 1) {
         if (!known_to_all) end_job_alone(session, status);
         /* The failure is printed before the ranks part: the first that exits with one may end all of them. */

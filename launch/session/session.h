@@ -6,7 +6,7 @@
  *
  * Three kinds of failure, and what `work` does with each:
  * - the same on every rank by construction (a pure function of what all have: OCT_NUMERIC, OCT_STOPPED,
- *   OCT_NO): return it;
+ *   OCT_MISMATCH): return it;
  * - may differ from rank to rank (files, memory at start, saving on rank 0): all ranks agree (here or
  *   anywhere below through group->agree), then return what that gives;
  * - a failure on one rank between agreements, while the others wait for it: return it. The end of the

@@ -107,7 +107,7 @@ oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number
     trainer->data_seconds += oct_seconds() - begin;
     if (status != OCT_DATA) return status;
     if (trainer->unread[0] == '\0')
-        snprintf(trainer->unread, sizeof trainer->unread, "%s", oct_fail_text(0));
+        snprintf(trainer->unread, sizeof trainer->unread, "%s", oct_error_message(0));
     trainer->training.flag[OCT_FLAG_UNREAD] = 1;
     oct_fail_clear();
     return OCT_OK;

@@ -310,7 +310,7 @@ static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, 
 static oct_status explain_failure(oct_status status)
 {
     char what[512];
-    const char *text = oct_fail_text(0);
+    const char *text = oct_error_message(0);
     if (status != OCT_NUMERIC) return status;
     snprintf(what, sizeof what, "%.*s", (int)strcspn(text, ";"), text);
     return oct_fail(OCT_NUMERIC,

@@ -33,7 +33,7 @@ static oct_status open_float_reference(const oct_training *run, oct_checkpoint *
     oct_log(OCT_LOG_WARN,
             "%s; it is the end of the float phase, and layers.json compares with the unquantized "
             "model instead",
-            oct_fail_text(0));
+            oct_error_message(0));
     oct_fail_clear();
     return OCT_OK;
 }

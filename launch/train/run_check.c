@@ -77,7 +77,7 @@ oct_status oct_check_names(const oct_recipe *recipe)
 {
     oct_fail_clear();
     add_unknown_names(recipe);
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+    return oct_error_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
 static void check_model(const oct_recipe *recipe, const oct_dataset *data)
@@ -221,7 +221,7 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
     if (status == OCT_OK) status = oct_check_disk(recipe, bytes);
     const int64_t more = recipe->checkpoint_keep + 1 - (int64_t)there.count;
     if (status == OCT_OK && given && more > 1 && oct_check_disk(recipe, more * bytes) != OCT_OK) {
-        oct_log(OCT_LOG_WARN, "%s", oct_fail_text(0));
+        oct_log(OCT_LOG_WARN, "%s", oct_error_message(0));
         oct_fail_clear();
     }
     oct_manifest_free(&there);
@@ -254,7 +254,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     oct_fail_clear();
     if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
     if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
-    if (oct_fail_count() > 0) return OCT_USAGE;
+    if (oct_error_count() > 0) return OCT_USAGE;
     add_unknown_names(recipe);
     OCT_TRY(oct_recipe_check_unused(recipe));
     if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
@@ -272,7 +272,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
                      "quant.target that has them, such as x86",
                      find_wide_key(recipe), target->name);
     oct_task_check(recipe, train_data);
-    if (oct_fail_count() > 0) return OCT_USAGE;
+    if (oct_error_count() > 0) return OCT_USAGE;
     OCT_TRY(check_hdf5());
     if (recipe->quant_rounding != OCT_ROUNDING_GPTQ || oct_blas_init() == OCT_OK) return OCT_OK;
     return oct_fail_prefix("quant.rounding: gptq");
@@ -369,7 +369,7 @@ static oct_status try_format(const oct_export_format *format, const oct_program 
     oct_exported_free(&made);
     oct_free(&model);
     if (status == OCT_RESOURCE) return status;
-    snprintf(reason, REASON_BYTES, "%s", status == OCT_OK ? "" : oct_fail_text(0));
+    snprintf(reason, REASON_BYTES, "%s", status == OCT_OK ? "" : oct_error_message(0));
     oct_fail_clear();
     return OCT_OK;
 }

@@ -64,7 +64,8 @@ static oct_status forgive_failure(oct_saver *saver, oct_status status, int64_t s
     oct_log(OCT_LOG_WARN,
             "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
             "%lld",
-            oct_fail_text(0), (long long)step, (long long)((trainer->step / every + 1) * every));
+            oct_error_message(0), (long long)step,
+            (long long)((trainer->step / every + 1) * every));
     oct_fail_clear();
     oct_comm_go_on(saver->session->comm);
     return OCT_OK;

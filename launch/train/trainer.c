@@ -207,7 +207,7 @@ static oct_status fail_numeric(const oct_trainer *trainer)
     const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step);
     const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
     char what[640], remedy[64] = "", skipped[64] = "", newest[64] = "there is no checkpoint yet";
-    snprintf(what, sizeof(what), "%s", oct_fail_text(0));
+    snprintf(what, sizeof(what), "%s", oct_error_message(0));
     if (trainer->phase != OCT_PHASE_CALIBRATE)
         snprintf(remedy, sizeof(remedy), ", which is %s.lr, or give it %s.warmup", part, part);
     if (trainer->skips.row > 0)

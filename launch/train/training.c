@@ -74,7 +74,7 @@ static oct_status open_required_checkpoint(const oct_training *run, int64_t step
     if (oct_training_speaks(run))
         status = oct_checkpoint_open_step(checkpoint, run->saver.folder, step);
     if (status == OCT_DATA) {
-        snprintf(why, sizeof why, "%s", oct_fail_text(0));
+        snprintf(why, sizeof why, "%s", oct_error_message(0));
         status = oct_fail(OCT_DATA,
                           "%s; restore it from a copy, since it is %s, or train again in another "
                           "output folder",

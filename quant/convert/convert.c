@@ -280,7 +280,7 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
     OCT_TRY_OUT(begin_conversion(&c, &again, root, example, graph->target, NULL));
-    OCT_CHECK_OUT(same_steps(program, &again), OCT_NO,
+    OCT_CHECK_OUT(same_steps(program, &again), OCT_MISMATCH,
                   "the model's forward calls other operations on this sample than the program has; "
                   "what a forward does must not depend on the values of its input");
     watch w = {.value_of = c.emitter.value_of, .show = show, .user = user};

@@ -13,7 +13,7 @@ oct_status oct_convert(oct_program *program, oct_module *root, const oct_example
 
 typedef void (*oct_value_fn)(void *user, int64_t value, const void *data, size_t bytes);
 /* Evaluates root on the example's data, one sample, and shows each value of the program that it
- * converts to as the model computes it: a certificate compares them with the program's own. OCT_NO
+ * converts to as the model computes it: a certificate compares them with the program's own. OCT_MISMATCH
  * when the forward took another way on this data than `program` goes. */
 oct_status oct_convert_watch(const oct_program *program, oct_module *root,
                              const oct_example *example, oct_value_fn show,

@@ -59,7 +59,7 @@ static oct_status blame_file(oct_status status)
 {
     char text[1024];
     if (status == OCT_OK || status == OCT_DATA) return status;
-    snprintf(text, sizeof text, "%s", oct_fail_text(0));
+    snprintf(text, sizeof text, "%s", oct_error_message(0));
     return oct_fail(OCT_DATA, "%s", text);
 }
 

@@ -137,7 +137,7 @@ static oct_status run_model_layers(const oct_layer_source *s, const float *const
     OCT_TRY(oct_trace_watch(&trace, s->root, &example, show_value, &w));
     const bool differs = w.differs || trace.num_values != s->num_values;
     oct_trace_free(&trace);
-    OCT_CHECK(!differs, OCT_NO,
+    OCT_CHECK(!differs, OCT_MISMATCH,
               "the model's forward calls other operations on this sample than on another one; what "
               "a forward does must not depend on the values of its input");
     return OCT_OK;

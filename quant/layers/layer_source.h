@@ -57,7 +57,7 @@ void oct_layer_source_free(oct_layer_source *source);
 
 /* Shows the output of a layer, as a tensor of one sample; its data is gone when it returns. */
 typedef void (*oct_layer_fn)(void *user, int64_t layer, const oct_tensor *output);
-/* Runs one sample (input: of each input of the network) through all layers. OCT_NO when the model's forward takes
+/* Runs one sample (input: of each input of the network) through all layers. OCT_MISMATCH when the model's forward takes
  * another way on it than it took when the source was made. */
 oct_status oct_layer_source_run(const oct_layer_source *source, const float *const *input,
                                 oct_layer_fn show, void *user) OCT_NODISCARD;

@@ -309,7 +309,7 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
 oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
                                    const char *const *paths, size_t num_paths)
 {
-    size_t before = oct_fail_count();
+    size_t before = oct_error_count();
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
         if (s->refine == refine_by_name) check_pattern(s->name, s->pattern, paths, num_paths);
@@ -317,7 +317,7 @@ oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t cou
             if (oct_sensitivity_is_activation(&s->table->rows[k]))
                 check_pattern(s->name, s->table->rows[k].path, paths, num_paths);
     }
-    return oct_fail_count() > before ? OCT_PREPARE : OCT_OK;
+    return oct_error_count() > before ? OCT_PREPARE : OCT_OK;
 }
 
 static bool is_listed(const char *word, const char *const *words, size_t count)
@@ -342,7 +342,7 @@ oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t cou
                                    const char *const *types, size_t num_types)
 {
     char hint[OCT_HINT_BYTES], all[512];
-    size_t before = oct_fail_count();
+    size_t before = oct_error_count();
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
         if (s->refine != refine_by_type || is_listed(s->pattern, types, num_types)) continue;
@@ -351,5 +351,5 @@ oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t cou
                      oct_did_you_mean(hint, s->pattern, types, num_types,
                                       list_types(all, types, num_types)));
     }
-    return oct_fail_count() > before ? OCT_PREPARE : OCT_OK;
+    return oct_error_count() > before ? OCT_PREPARE : OCT_OK;
 }

@@ -377,7 +377,7 @@ static oct_status check_setters(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
     const oct_prepare_options *o = plan->options;
-    const size_t before = oct_fail_count();
+    const size_t before = oct_error_count();
     paths all = {0};
     const char **types = NULL;
     size_t num_types = 0;
@@ -397,7 +397,7 @@ static oct_status check_setters(oct_prepare_plan *plan)
     bool fit = oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
                                        all.count) == OCT_OK;
     fit &= oct_qconfig_check_types(o->setters, o->num_setters, types, num_types) == OCT_OK;
-    if (!fit) plan->problems += oct_fail_count() - before;
+    if (!fit) plan->problems += oct_error_count() - before;
 out:
     for (size_t i = 0; i < all.count; i++)
         oct_free(&all.text[i]);

@@ -342,7 +342,7 @@ static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool 
             if (!l->modules[i]) status = refuse_unknown_name(*root, l->names[i]);
         }
     if (status == OCT_OK) status = check_twice(lists, count);
-    for (size_t i = 0; i < count && oct_fail_count() == 0; i++)
+    for (size_t i = 0; i < count && oct_error_count() == 0; i++)
         status = find_fusion(&lists[i], drop_hooks);
     for (size_t i = 0; i < count && status == OCT_OK; i++)
         status = fuse_list(root, &lists[i]);

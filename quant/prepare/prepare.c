@@ -461,7 +461,7 @@ static oct_status try_hooks(oct_module *root, const oct_example *example)
     oct_quantizers_set_state(&all, OCT_QUANT_OFF);
     oct_quantizers_free(&all);
     if (status != OCT_USAGE && status != OCT_DEFECT) return status;
-    snprintf(text, sizeof text, "%s", oct_fail_text(0));
+    snprintf(text, sizeof text, "%s", oct_error_message(0));
     return oct_fail(OCT_PREPARE, "%s (a forward with quantized values, as hooks see them)", text);
 }
 

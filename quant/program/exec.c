@@ -263,7 +263,7 @@ oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const 
 #pragma omp critical(oct_runtime_failure)
         {
             failed.status = status;
-            snprintf(failed.text, sizeof failed.text, "%s", oct_fail_text(0));
+            snprintf(failed.text, sizeof failed.text, "%s", oct_error_message(0));
         }
     }
     return failed.status == OCT_OK ? OCT_OK : oct_fail(failed.status, "%s", failed.text);

@@ -324,7 +324,7 @@ oct_status oct_flat_verify(const oct_flat *flat)
             golden += oct_value_numel(&p->values[p->inputs[i]]);
         }
         OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output));
-        OCT_CHECK_OUT(memcmp(output, expected, bytes) == 0, OCT_NO,
+        OCT_CHECK_OUT(memcmp(output, expected, bytes) == 0, OCT_MISMATCH,
                       "golden input %llu: the output has other bits than the one in the file",
                       (unsigned long long)n);
     }

@@ -23,7 +23,7 @@ int oct_flat_classes(const oct_flat *flat);
 const char *oct_flat_class_names(const oct_flat *flat, size_t *bytes);
 /* Makes the normalised values of a sample's pixels, bytes from 0 to 255: rows of columns of channels. */
 void oct_flat_normalise(const oct_flat *flat, const uint8_t *pixels, float *values);
-/* Computes the golden inputs; OCT_NO with a sentence when an output has other bits than the one in the file. */
+/* Computes the golden inputs; OCT_MISMATCH with a sentence when an output has other bits than the one in the file. */
 oct_status oct_flat_verify(const oct_flat *flat) OCT_NODISCARD;
 
 /* For writers: the digest of a file's bytes, for its header. */

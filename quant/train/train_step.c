@@ -173,7 +173,7 @@ static oct_status run_backward(oct_train_step *s, oct_tensor *loss)
     const oct_status status = oct_backward(cx, loss);
     cx->meanwhile = NULL;
     if (status == OCT_OK) return OCT_OK;
-    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    snprintf(what, sizeof what, "%s", oct_error_message(0));
     return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
 }
 
@@ -352,7 +352,7 @@ static oct_status end_learning(oct_train_step *s, oct_status status)
 {
     char what[512];
     if (end_call(s, status) != OCT_NUMERIC) return status;
-    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    snprintf(what, sizeof what, "%s", oct_error_message(0));
     return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
 }
 
@@ -361,7 +361,7 @@ static oct_status end_learning(oct_train_step *s, oct_status status)
 static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
 {
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;
-    snprintf(s->why, sizeof s->why, "%s", oct_fail_text(0));
+    snprintf(s->why, sizeof s->why, "%s", oct_error_message(0));
     oct_fail_clear();
     oct_step_swap_state(s);
     s->sums.skipped = true;

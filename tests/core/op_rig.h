@@ -7,7 +7,7 @@
 #include "core/nn/params.h"
 #include "tests/support/check_tensor.h"
 
-#define RIG_OK(call) cr_assert_eq((call), OCT_OK, "%s: %s", #call, oct_fail_text(0))
+#define RIG_OK(call) cr_assert_eq((call), OCT_OK, "%s: %s", #call, oct_error_message(0))
 
 enum { RIG_INPUTS = 3 };
 

@@ -82,7 +82,7 @@ Test(arena, failure_is_null_with_a_record_and_leaves_it_usable)
         oct_mem_fail_after(n);
         cr_assert_null(oct_arena_take(arena, 100));
         cr_assert_eq(oct_fail_code(), OCT_RESOURCE);
-        cr_assert(strstr(oct_fail_text(0), "out of memory"));
+        cr_assert(strstr(oct_error_message(0), "out of memory"));
     }
     cr_assert_null(oct_arena_take(arena, SIZE_MAX));
     cr_assert_null(oct_arena_take(arena, SIZE_MAX / 2));

@@ -22,7 +22,7 @@ static void check_product(const oct_sgemm_call *given, const float want[4], cons
 
 Test(blas, products_with_transposed_operands_and_wide_rows)
 {
-    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(strncmp(oct_blas_name(), "OpenBLAS 0.", 11), 0, "%s", oct_blas_name());
     check_product(&(oct_sgemm_call){.alpha = 1}, (float[]){19, 22, 43, 50}, "a b");
     check_product(&(oct_sgemm_call){.trans_a = true, .alpha = 1, .beta = 1},
@@ -61,7 +61,7 @@ Test(blas, a_row_has_the_same_bits_in_any_place_and_with_any_number_of_others)
 {
     static const int64_t words[] = {12, 64, 300, 700}, columns[] = {1, 16, 64, COLUMNS};
     static float all[ROWS * COLUMNS], parts[ROWS * COLUMNS];
-    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_error_message(0));
     for (size_t w = 0; w < OCT_COUNT(words); w++)
         for (size_t c = 0; c < OCT_COUNT(columns); c++)
             for (int64_t cut = 1; cut < 40; cut += 6) {

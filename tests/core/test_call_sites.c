@@ -218,7 +218,7 @@ Test(call_sites, each_op_is_announced_and_its_module_computes_the_same, .timeout
         r.cx->interceptor = &l.base;
         const oct_tensor *y = ops[i].call(r.cx, r.in);
         r.cx->interceptor = NULL;
-        cr_assert(y, "%s: %s", ops[i].name, oct_fail_text(0));
+        cr_assert(y, "%s: %s", ops[i].name, oct_error_message(0));
         cr_assert_eq(l.calls, 1, "%s was announced %d times", ops[i].name, l.calls);
         cr_assert_str_eq(l.op, ops[i].name);
         cr_assert_eq(l.inputs, ops[i].inputs);
@@ -245,7 +245,7 @@ Test(call_sites, a_loss_is_one, .timeout = 60)
     r.cx->interceptor = &l.base;
     const oct_tensor *y = oct_cross_entropy_loss(r.cx, r.in[0], r.in[1], 0.25);
     r.cx->interceptor = NULL;
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert(l.calls == 1 && l.inputs == 2 && l.args.count == 1 && l.args.value[0] == 0.25);
     cr_assert_str_eq(l.op, "cross_entropy_loss");
     oct_module *m;
@@ -264,7 +264,7 @@ Test(call_sites, a_product_of_matrices_is_one, .timeout = 60)
     r.cx->interceptor = &l.base;
     const oct_tensor *y = oct_matmul(r.cx, r.in[0], r.in[1]);
     r.cx->interceptor = NULL;
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert(l.calls == 1 && l.inputs == 2 && l.args.count == 0);
     oct_module *m;
     RIG_OK(oct_module_from(&m, oct_module_type_find(l.op), &l.args));
@@ -293,7 +293,7 @@ Test(call_sites, an_op_inside_a_leaf_module_is_none, .timeout = 60)
         listener l = {.base = {.call = heard}};
         r.cx->interceptor = &l.base;
         r.cx->atomic_depth = 1;
-        cr_assert(ops[i].call(r.cx, r.in), "%s: %s", ops[i].name, oct_fail_text(0));
+        cr_assert(ops[i].call(r.cx, r.in), "%s: %s", ops[i].name, oct_error_message(0));
         r.cx->atomic_depth = 0;
         cr_assert_eq(l.calls, 0, "%s was announced", ops[i].name);
     }

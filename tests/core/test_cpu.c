@@ -44,13 +44,14 @@ Test(cpu, an_unknown_word_is_a_usage_error_with_the_choice)
 {
     setenv("OCT_ISA", "avx3", 1);
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "OCT_ISA: \"avx3\" is no instruction set, did you mean avx2; "
                      "use ref, blas, avx2, avxvnni, avx512vnni or avx512bf16");
     setenv("OCT_ISA", "", 1);
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "OCT_ISA: \"\" is no instruction set; use ref, blas, avx2, "
-                                       "avxvnni, avx512vnni or avx512bf16");
+    cr_assert_str_eq(oct_error_message(0),
+                     "OCT_ISA: \"\" is no instruction set; use ref, blas, avx2, "
+                     "avxvnni, avx512vnni or avx512bf16");
 }
 
 Test(cpu, names_are_those_of_the_environment)

@@ -65,7 +65,7 @@ Test(elementwise, functions_agree_with_pytorch)
         rig r = rig_of(NULL, g->forward, 3, 2);
         add_input(&r, OCT_SHAPE(3, 7), g->x);
         oct_tensor *y = rig_run(&r, true);
-        cr_assert(y, "%s: %s", g->name, oct_fail_text(0));
+        cr_assert(y, "%s: %s", g->name, oct_error_message(0));
         oct_check_near_f32(oct_f32(y), g->y, 21, near, near, g->name);
         rig_backward(&r, y, g->grad_y);
         oct_check_near_f32(r.input[0].grad, g->grad_x, 21, near, near, g->name);
@@ -112,7 +112,7 @@ RIG_FORWARD(div_of, two(cx, &oct_binary_div, x))
         add_input(&r, a, golden_##op##_##how##_x0);                                                \
         add_input(&r, b, golden_##op##_##how##_x1);                                                \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         const oct_shape full = FULL;                                                               \
         cr_assert(oct_shape_equal(&y->shape, &full));                                              \
         CHECK(oct_f32(y), golden_##op##_##how##_y);                                                \
@@ -187,7 +187,7 @@ static void check_prelu(int64_t channels, const float *x, const float *w, const 
     memcpy(weight->value.data, w, (size_t)channels * sizeof *w);
     add_input(&r, FULL, x);
     oct_tensor *got = rig_run(&r, true);
-    cr_assert(got, "%s", oct_fail_text(0));
+    cr_assert(got, "%s", oct_error_message(0));
     oct_check_near_f32(oct_f32(got), y, 36, near, near, "prelu");
     rig_backward(&r, got, grad_y);
     oct_check_near_f32(r.input[0].grad, grad_x, 36, near, near, "prelu's input gradient");
@@ -238,7 +238,7 @@ static void draw_ones(const draw_case *c, float *y, uint32_t calls)
                                 .calls = calls};
         oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(local, EACH), ones);
         const oct_tensor *got = oct_call(cx, m, x);
-        cr_assert(got, "%s", oct_fail_text(0));
+        cr_assert(got, "%s", oct_error_message(0));
         memcpy(y + first * EACH, got->data, (size_t)(local * EACH) * sizeof *y);
     }
     oct_module_destroy(&m);
@@ -312,7 +312,7 @@ Test(dropout, passes_gradients_as_it_passes_values)
     rig r = rig_of(NULL, drop_of, 3, 2);
     rig_input(&r, OCT_SHAPE(3, 5, 3, 2), 0.05F);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     float values[90], ones[90];
     memcpy(values, y->data, sizeof values);
     for (int i = 0; i < 90; i++)
@@ -348,7 +348,7 @@ Test(dropout, of_codes_lets_the_scale_grow)
                              : oct_tensor_view(cx, OCT_U8, OCT_SHAPE(2, 256), bytes);
         x->q = (oct_qparams){cases[k / 2].scale, wide ? 900 : 77, 0, wide ? 65535 : 255};
         const oct_tensor *y = oct_dropout(cx, x, cases[k / 2].p);
-        cr_assert(y, "%s", oct_fail_text(0));
+        cr_assert(y, "%s", oct_error_message(0));
         cr_assert_eq(y->dtype, x->dtype);
         cr_assert_float_eq(y->q.scale, cases[k / 2].grown, 1e-7);
         cr_assert_eq(y->q.zero_point, x->q.zero_point);
@@ -372,7 +372,8 @@ Test(dropout, of_codes_lets_the_scale_grow)
 static void check_refused(const oct_tensor *y, oct_context *cx, const char *want)
 {
     cr_assert_null(y);
-    cr_assert(strstr(oct_fail_text(0), want), "\"%s\" lacks \"%s\"", oct_fail_text(0), want);
+    cr_assert(strstr(oct_error_message(0), want), "\"%s\" lacks \"%s\"", oct_error_message(0),
+              want);
     oct_context_begin(cx, cx->leaves, false);
 }
 

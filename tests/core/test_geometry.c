@@ -31,7 +31,7 @@ static rig rig_with(oct_module *m, rig_forward forward, oct_shape shape, const f
         set_values((m)->params[1]->value.data, golden_##name##_b,                                  \
                    (int64_t)OCT_COUNT(golden_##name##_b));                                         \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y), #name);                  \
         CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
         rig_backward(&r, y, golden_##name##_grad_y);                                               \
@@ -121,7 +121,7 @@ RIG_FORWARD(avg_uneven_inside_of, oct_avg_pool(cx, x[0], uneven))
     do {                                                                                           \
         rig r = rig_with(NULL, name##_of, __VA_ARGS__, golden_##name##_x);                         \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y), #name);                  \
         CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
         rig_backward(&r, y, golden_##name##_grad_y);                                               \

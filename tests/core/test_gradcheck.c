@@ -14,7 +14,7 @@ static const double tolerance = 1e-2;
 static double loss_of(rig *r, const float *weight)
 {
     oct_tensor *y = rig_run(r, false);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     double sum = 0;
     for (int64_t i = 0; i < oct_numel(y); i++)
         sum += (double)oct_f32(y)[i] * (double)weight[i];
@@ -52,7 +52,7 @@ static float *copy_of(const float *x, int64_t n)
 static void check_grads(rig *r, float step)
 {
     oct_tensor *y = rig_run(r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     float *weight = rig_take((size_t)oct_numel(y), sizeof(float)), *grad[RIG_INPUTS];
     oct_fill_uniform(weight, oct_numel(y), 3, OCT_STREAM_TEST, 9, -1, 1);
     rig_backward(r, y, weight);

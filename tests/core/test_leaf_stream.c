@@ -246,7 +246,7 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
-    cr_assert_str_eq(oct_fail_text(0), "parameter w is not bound (oct_params_bind)");
+    cr_assert_str_eq(oct_error_message(0), "parameter w is not bound (oct_params_bind)");
 
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
@@ -262,7 +262,7 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
-    cr_assert(strstr(oct_fail_text(0), "more gradients than uses"));
+    cr_assert(strstr(oct_error_message(0), "more gradients than uses"));
 
     begin_stream(&leaves, 1);
     oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);

@@ -318,5 +318,5 @@ Test(collective, one_process_is_all_there_is)
     cr_assert_eq(one->agree(one, OCT_DATA), OCT_DATA);
     oct_leaves half = oct_leaves_split(32, 8, 0, 2);
     cr_assert_eq(one->tree_sum_f32(one, &half, out, 2, out), OCT_DEFECT);
-    cr_assert(strstr(oct_fail_text(0), "sum 4 leaves but owns 2"));
+    cr_assert(strstr(oct_error_message(0), "sum 4 leaves but owns 2"));
 }

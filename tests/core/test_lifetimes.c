@@ -76,7 +76,7 @@ static void check_same(int64_t samples)
     memcpy(wanted, y->data, sizeof wanted);
     for (int i = 0; i < 3; i++) {
         y = forward(lifetimes, samples);
-        cr_assert(y, "%s", oct_fail_text(0));
+        cr_assert(y, "%s", oct_error_message(0));
         cr_assert(memcmp(y->data, wanted, sizeof wanted) == 0, "forward %d", i);
     }
 }

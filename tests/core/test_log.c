@@ -101,8 +101,9 @@ Test(log, the_file_gets_every_line_with_its_time_but_no_bar)
 Test(log, a_file_that_cannot_be_opened_is_an_error)
 {
     cr_assert_eq(oct_log_file("/no/such/folder/log.txt"), OCT_RESOURCE);
-    cr_assert_str_eq(oct_fail_text(0), "/no/such/folder/log.txt: cannot be opened for the log: No "
-                                       "such file or directory");
+    cr_assert_str_eq(oct_error_message(0),
+                     "/no/such/folder/log.txt: cannot be opened for the log: No "
+                     "such file or directory");
 }
 
 Test(log, a_link_or_a_pipe_is_not_followed)
@@ -114,7 +115,7 @@ Test(log, a_link_or_a_pipe_is_not_followed)
     cr_assert_eq(mkfifo(pipe, 0600), 0);
     cr_assert_eq(oct_log_file(link), OCT_RESOURCE);
     cr_assert(
-        strstr(oct_fail_text(0), "link: the log is not written through a link or into a pipe"));
+        strstr(oct_error_message(0), "link: the log is not written through a link or into a pipe"));
     cr_assert_eq(oct_log_file(pipe), OCT_RESOURCE);
     oct_tmp_remove(&tmp);
 }

@@ -26,7 +26,7 @@ RIG_FORWARD(loss_of, oct_loss_apply(cx, &spec, x[0], &goals, &result))
 
 static double loss_at(rig *r)
 {
-    cr_assert(rig_run(r, false), "%s: %s", spec.kind->name, oct_fail_text(0));
+    cr_assert(rig_run(r, false), "%s: %s", spec.kind->name, oct_error_message(0));
     return result.loss_sum / result.weight;
 }
 
@@ -137,7 +137,7 @@ static void check_golden(const char *kind, oct_loss_options options, const float
     rig r = rig_of(NULL, loss_of, GOLDEN, 2);
     set_input(&r, OCT_SHAPE(GOLDEN, K), golden_y);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     oct_check_near_f32(oct_f32(y), value, 1, near, near, kind);
     rig_backward(&r, y, NULL);
     oct_check_near_f32(r.input[0].grad, grad, (int64_t)GOLDEN * K, near, near, kind);
@@ -191,7 +191,7 @@ Test(loss, a_map_has_a_row_for_each_pixel_and_may_ignore_some)
     rig r = rig_of(NULL, loss_of, SAMPLES, 1);
     set_input(&r, OCT_SHAPE(SAMPLES, H, W, K), golden_maps);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     oct_check_near_f32(oct_f32(y), golden_ce_map_value, 1, near, near, "value");
     rig_backward(&r, y, NULL);
     oct_check_near_f32(r.input[0].grad, golden_ce_map_grad, OCT_COUNT(golden_ce_map_grad), near,
@@ -200,17 +200,18 @@ Test(loss, a_map_has_a_row_for_each_pixel_and_may_ignore_some)
               result.metric);
     goals.ignores = false;
     cr_assert_null(rig_run(&r, false));
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "sample 0 of the batch has label 255 at row 1, but the model "
                      "has 5 classes; labels must be 0 to 4");
     goals.rows = 1;
     cr_assert_null(rig_run(&r, false));
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "cross_entropy takes logits (N, K), but its input is (2, 2, 3, 5)");
     goals.rows = 5;
     cr_assert_null(rig_run(&r, false));
-    cr_assert_str_eq(oct_fail_text(0), "cross_entropy takes a row of outputs for each of 5 places "
-                                       "of a sample, (N, h, w, K), but its input is (2, 2, 3, 5)");
+    cr_assert_str_eq(oct_error_message(0),
+                     "cross_entropy takes a row of outputs for each of 5 places "
+                     "of a sample, (N, h, w, K), but its input is (2, 2, 3, 5)");
     rig_end(&r);
 }
 
@@ -274,7 +275,8 @@ Test(loss, a_plug_in_adds_to_the_list_under_a_name_of_its_own)
     static oct_loss_kind other;
     other = *oct_loss_find("mse");
     cr_assert_eq(oct_loss_register(&other), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "there is a loss 'mse' already; give yours another name");
+    cr_assert_str_eq(oct_error_message(0),
+                     "there is a loss 'mse' already; give yours another name");
     other.name = "mse2";
     cr_assert_eq(oct_loss_register(&other), OCT_OK);
     cr_assert_eq(oct_loss_find("mse2"), &other);

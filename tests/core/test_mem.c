@@ -52,10 +52,10 @@ Test(mem, overflow_is_a_sentence)
     char *block = (char *)&block;
     cr_assert_eq(oct_alloc(&block, SIZE_MAX / 2, 3), OCT_RESOURCE);
     cr_assert_null(block);
-    cr_assert(strstr(oct_fail_text(0), "more than any machine has"));
+    cr_assert(strstr(oct_error_message(0), "more than any machine has"));
     cr_assert_eq(oct_alloc(&block, SIZE_MAX, 1), OCT_RESOURCE);
     cr_assert_eq(oct_alloc(&block, SIZE_MAX / 4, 1), OCT_RESOURCE);
-    cr_assert(strstr(oct_fail_text(0), "more than any machine has"));
+    cr_assert(strstr(oct_error_message(0), "more than any machine has"));
     cr_assert_eq(oct_mem_live(), 0);
 }
 
@@ -66,7 +66,7 @@ Test(mem, the_nth_allocation_fails_when_asked_to)
     cr_assert_eq(oct_alloc(&block[0], 1, 4), OCT_OK);
     cr_assert_eq(oct_alloc(&block[1], 1, 4), OCT_RESOURCE);
     cr_assert_null(block[1]);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "out of memory: 4 bytes asked, 4 bytes in use; use a smaller "
                      "batch or more memory");
     cr_assert_eq(oct_alloc(&block[2], 1, 4), OCT_OK);

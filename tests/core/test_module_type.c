@@ -90,7 +90,7 @@ Test(module_type, a_type_refuses_too_many_arguments, .timeout = 60)
         cr_assert_eq(oct_module_from(&m, oct_module_type_find(listed[i].name), &args), OCT_USAGE,
                      "%s", listed[i].name);
         cr_assert_null(m);
-        cr_assert(strstr(oct_fail_text(0), listed[i].name), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), listed[i].name), "%s", oct_error_message(0));
     }
 }
 
@@ -99,7 +99,7 @@ static void check_refused(const char *name, const oct_op_args *args, const char 
     oct_module *m = (oct_module *)1;
     cr_assert_eq(oct_module_from(&m, oct_module_type_find(name), args), OCT_USAGE, "%s", name);
     cr_assert_null(m);
-    cr_assert(strstr(oct_fail_text(0), sentence), "\"%s\" lacks \"%s\"", oct_fail_text(0),
+    cr_assert(strstr(oct_error_message(0), sentence), "\"%s\" lacks \"%s\"", oct_error_message(0),
               sentence);
 }
 
@@ -158,12 +158,13 @@ Test(module_type, a_type_is_added_once_and_takes_no_name_of_another, .timeout = 
     mine.name = other.name = "mine";
     cr_assert_null(oct_module_type_find("mine"));
     cr_assert_eq(oct_module_type_register(&bare), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "give it args and size"));
+    cr_assert(strstr(oct_error_message(0), "give it args and size"));
     RIG_OK(oct_module_type_register(&mine));
     RIG_OK(oct_module_type_register(&mine));
     cr_assert_eq(oct_module_type_find("mine"), &mine);
     cr_assert_eq(oct_module_type_register(&other), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "a module type 'mine' already; give yours another name"));
+    cr_assert(
+        strstr(oct_error_message(0), "a module type 'mine' already; give yours another name"));
     other.name = "conv2d";
     cr_assert_eq(oct_module_type_register(&other), OCT_USAGE);
     RIG_OK(oct_module_type_register(&oct_conv2d_type));
@@ -179,8 +180,8 @@ Test(module_type, types_have_an_end, .timeout = 60)
         types[i].name = names[i];
         cr_assert_eq(oct_module_type_register(&types[i]), i < 64 ? OCT_OK : OCT_USAGE);
     }
-    cr_assert(
-        strstr(oct_fail_text(0), "a module type 'type_64' is one too many; plug-ins can add 64"));
+    cr_assert(strstr(oct_error_message(0),
+                     "a module type 'type_64' is one too many; plug-ins can add 64"));
 }
 
 Test(module_type, a_module_of_an_elementwise_function_has_its_function, .timeout = 60)

@@ -38,7 +38,7 @@ static void end_move(move_rig *r)
 
 static void check_golden(const oct_tensor *y, oct_shape shape, const int *golden, size_t n)
 {
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert(oct_shape_equal(&y->shape, &shape));
     cr_assert_eq(oct_numel(y), (int64_t)(SAMPLES * n));
     for (size_t i = 0; i < SAMPLES * n; i++)
@@ -124,7 +124,7 @@ static void check_map(move_rig *r, const oct_move_map *map)
         x.data = bytes;
         x.q = (oct_qparams){0.5F, 7, 0, 255};
         const oct_tensor *y = oct_move(r->cx, &x, map);
-        cr_assert(y, "%s", oct_fail_text(0));
+        cr_assert(y, "%s", oct_error_message(0));
         cr_assert(y->dtype == x.dtype && y->q.zero_point == 7 && y->q.scale == 0.5F);
         for (int64_t i = 0; i < SAMPLES * n; i++)
             oct_check_bytes((uint8_t *)y->data + i * size,
@@ -140,7 +140,7 @@ static void check_gradient(move_rig *r, const oct_move_map *map)
     r->x.needs_grad = true;
     r->x.grad = NULL;
     oct_tensor *y = oct_move(r->cx, &r->x, map);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     float *grad = oct_grad_new(r->cx, y);
     oct_fill_normal(grad, n, 3, OCT_STREAM_TEST, (uint32_t)drawn, 0, 1);
     for (int64_t i = 0, each = n / SAMPLES; i < n; i++)
@@ -170,7 +170,7 @@ static void check_refused(const oct_tensor *y, oct_context *cx, const char *sent
 {
     cr_assert_null(y);
     cr_assert_eq(oct_context_status(cx), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), sentence), "\"%s\" lacks \"%s\"", oct_fail_text(0),
+    cr_assert(strstr(oct_error_message(0), sentence), "\"%s\" lacks \"%s\"", oct_error_message(0),
               sentence);
     oct_fail_clear();
     oct_context_begin(cx, oct_leaves_split(SAMPLES, 8, 0, 1), false);
@@ -244,8 +244,8 @@ Test(move, modules_refuse_maps_that_cannot_be)
         oct_module *m = (oct_module *)1;
         cr_assert_eq(oct_module_from(&m, &oct_move_type, &cases[i].args), OCT_USAGE);
         cr_assert_null(m);
-        cr_assert(strstr(oct_fail_text(0), cases[i].sentence), "case %zu: \"%s\" lacks \"%s\"", i,
-                  oct_fail_text(0), cases[i].sentence);
+        cr_assert(strstr(oct_error_message(0), cases[i].sentence), "case %zu: \"%s\" lacks \"%s\"",
+                  i, oct_error_message(0), cases[i].sentence);
         oct_fail_clear();
     }
     check_nothing_held();

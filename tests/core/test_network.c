@@ -55,7 +55,7 @@ static void run_network(oct_module *net, const float *x, float *y)
     oct_context_begin(cx, oct_leaves_split(N, 8, 0, 1), false);
     oct_tensor *in = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(N, F), (float *)(uintptr_t)x);
     const oct_tensor *out = oct_call(cx, net, in);
-    cr_assert(oct_context_status(cx) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_context_status(cx) == OCT_OK, "%s", oct_error_message(0));
     memcpy(y, out->data, N * F * sizeof(float));
     oct_context_destroy(&cx);
 }

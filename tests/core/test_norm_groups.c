@@ -42,7 +42,7 @@ static void check_ghost(int64_t leaf, int64_t group)
     rig r = ghost_rig(leaf, group);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)r.root;
     const oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     CHECK_GOLDEN(oct_f32(y), golden_ghost_y);
     rig_backward(&r, (oct_tensor *)(uintptr_t)y, golden_ghost_grad_y);
     CHECK_GOLDEN(r.input[0].grad, golden_ghost_grad_x);
@@ -92,8 +92,8 @@ Test(norm_groups, a_group_that_is_not_finite_shows_in_the_sum)
     cr_assert_eq(r.cx->status, OCT_OK);
     sum_notes(&r);
     cr_assert_eq(r.cx->status, OCT_NUMERIC);
-    cr_assert(strstr(oct_fail_text(0), "the batch's mean or variance is not finite"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "the batch's mean or variance is not finite"), "%s",
+              oct_error_message(0));
     cr_assert_eq(bn->running_mean[0], 0.0F);
     cr_assert_eq(bn->running_var[0], 1.0F);
     rig_end(&r);
@@ -110,7 +110,7 @@ Test(norm_groups, one_value_a_channel_is_refused)
     rig_input(&r, OCT_SHAPE(5, 4), 1);
     cr_assert_null(rig_run(&r, true));
     cr_assert_eq(r.cx->status, OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "batch_norm has 1 value a channel in the last group of a batch of 5 samples "
                      "and needs 2 or more to train; drop the last batch (data.drop_last) or make "
                      "the group larger");

@@ -44,7 +44,7 @@ static rig conv_rig(conv_create create, oct_shape x, const float *values, int64_
         rig r = conv_rig(create, shape, golden_##name##_x, out, __VA_ARGS__, golden_##name##_w,    \
                          golden_##name##_b);                                                       \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
         CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
         rig_backward(&r, y, golden_##name##_grad_y);                                               \
@@ -89,7 +89,7 @@ RIG_FORWARD(bilinear_up_of, oct_interpolate(cx, x[0], 8, 6, OCT_BILINEAR))
         rig r = rig_of(NULL, name##_of, (shape).dim[0], 2);                                        \
         add_input(&r, shape, golden_##name##_x0);                                                  \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
         CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
         rig_backward(&r, y, golden_##name##_grad_y);                                               \
@@ -149,7 +149,7 @@ RIG_FORWARD(seed_loss_of, oct_cross_entropy_loss(cx, oct_softmax(cx, x[0]), x[1]
         add_input(&r, OCT_SHAPE(6, 5), golden_##name##_x0);                                        \
         add_input(&r, OCT_SHAPE(6, 5), golden_##name##_x1);                                        \
         oct_tensor *y = rig_run(&r, true);                                                         \
-        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert(y, "%s", oct_error_message(0));                                                  \
         cr_assert_eq(y->shape.ndim, 0);                                                            \
         CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
         rig_backward(&r, y, golden_##name##_grad_y);                                               \
@@ -172,7 +172,7 @@ Test(ops, argmax_agrees_with_pytorch_also_where_maxima_tie)
     rig r = rig_of(NULL, argmax_of, 12, 8);
     add_input(&r, OCT_SHAPE(12, 6), golden_argmax_x);
     const oct_tensor *y = rig_run(&r, true); /* recording, though no gradient goes back */
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert_eq(y->dtype, OCT_S32);
     cr_assert(y->shape.ndim == 1 && oct_dim(y, 0) == 12);
     cr_assert(!y->needs_grad && !y->node);
@@ -214,7 +214,7 @@ Test(ops, argmax_of_codes_takes_the_first_of_equal_ones)
                         .graph_value = -1};
         const oct_tensor *y = oct_argmax(cx, &x);
         oct_shape want = OCT_SHAPE(2, 7, 9);
-        cr_assert(y && oct_shape_equal(&y->shape, &want), "%s", oct_fail_text(0));
+        cr_assert(y && oct_shape_equal(&y->shape, &want), "%s", oct_error_message(0));
         for (int r = 0; r < ROWS; r++) {
             uint16_t row[WIDE];
             for (int i = 0; i < WIDE; i++)
@@ -241,7 +241,7 @@ Test(ops, a_loss_counts_on_like_any_number)
     add_input(&r, OCT_SHAPE(6, 5), golden_soft_loss_x1);
     add_input(&r, OCT_SHAPE(6), numbers);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     total = oct_f32(y)[0];
     rig_backward(&r, y, &one);
     cr_assert_null(r.input[2].grad, "a class number got a gradient");
@@ -258,7 +258,7 @@ Test(ops, a_loss_counts_on_like_any_number)
         r.input[0].grad = r.input[1].grad = NULL; /* those of before ended with their run */
         oct_tensor *x = &r.input[0], *target = k ? &whole : &r.input[1];
         y = oct_cross_entropy_loss(r.cx, x, target, k ? 0.1 : 0);
-        cr_assert(y, "%s", oct_fail_text(0));
+        cr_assert(y, "%s", oct_error_message(0));
         total -= oct_f32(y)[0] * (k ? 1.0F : 0.5F);
         rig_backward(&r, y, NULL);
         grad[k + 1] = rig_take(30, sizeof(float));
@@ -369,17 +369,18 @@ Test(ops, a_label_out_of_range_names_the_sample)
     labels[4] = 5;
     cr_assert_null(rig_run(&r, true));
     cr_assert_eq(oct_context_status(r.cx), OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "sample 4 of the batch has label 5, but the model has 5 classes; "
                      "labels must be 0 to 4");
     labels[4] = -1;
     cr_assert_null(rig_run(&r, true));
-    cr_assert(strstr(oct_fail_text(0), "label -1"));
+    cr_assert(strstr(oct_error_message(0), "label -1"));
     float given[6] = {0, 4, 2.5F, 2, 1, 3};
     oct_tensor target = {.shape = OCT_SHAPE(6), .data = given};
     oct_context_begin(r.cx, r.leaves, true);
     cr_assert_null(oct_cross_entropy_loss(r.cx, &r.input[0], &target, 0));
-    cr_assert(strstr(oct_fail_text(0), "sample 2 of the batch has label 2.5, but the model has 5"));
+    cr_assert(
+        strstr(oct_error_message(0), "sample 2 of the batch has label 2.5, but the model has 5"));
     rig_end(&r);
 }
 
@@ -473,7 +474,7 @@ Test(ops, max_pool_of_codes_equals_that_of_values_and_keeps_the_scale)
 
 static void check_view(const oct_tensor *y, const oct_tensor *x, oct_shape shape)
 {
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert_eq(y->data, x->data);
     cr_assert_eq(y->dtype, x->dtype);
     cr_assert_eq(y->q.scale, x->q.scale);
@@ -696,7 +697,7 @@ Test(ops, a_rank_without_samples_follows_the_batch_of_the_others)
     r.leaves.first = r.leaves.local = 0;
     rig_input(&r, OCT_SHAPE(0, 12, 12, 3), 1);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert_eq(loss.loss_sum, 500);
     cr_assert_float_eq((double)bn->running_mean[0], 0.1 * 500 / (11 * 144), 1e-6);
     RIG_OK(oct_backward(r.cx, y));
@@ -707,7 +708,7 @@ static void check_refused(oct_tensor *y, oct_context *cx, const char *sentence)
 {
     cr_assert_null(y);
     cr_assert_eq(oct_context_status(cx), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), sentence), "\"%s\" lacks \"%s\"", oct_fail_text(0),
+    cr_assert(strstr(oct_error_message(0), sentence), "\"%s\" lacks \"%s\"", oct_error_message(0),
               sentence);
     oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
 }
@@ -812,7 +813,7 @@ Test(ops, a_transposed_convolution_whose_padding_takes_all_is_refused)
     rig r = rig_of(up, rig_call_root, 2, 2);
     rig_input(&r, OCT_SHAPE(2, 1, 1, 1), 1);
     cr_assert_null(rig_run(&r, false));
-    cr_assert(strstr(oct_fail_text(0),
+    cr_assert(strstr(oct_error_message(0),
                      "windows of 2x2, padding 1 leave nothing of the input (2, 1, 1, 1)"));
     rig_end(&r);
 }
@@ -824,7 +825,7 @@ Test(ops, batch_norm_refuses_to_train_on_one_value_a_channel)
     rig r = rig_of(bn, rig_call_root, 1, 8);
     rig_input(&r, OCT_SHAPE(1, 4), 1);
     cr_assert_null(rig_run(&r, true));
-    cr_assert(strstr(oct_fail_text(0), "needs 2 or more to train"));
+    cr_assert(strstr(oct_error_message(0), "needs 2 or more to train"));
     rig_end(&r);
 }
 
@@ -839,7 +840,7 @@ Test(ops, a_failed_context_and_a_missing_input_give_nothing)
     float value = 1;
     oct_tensor x = {.shape = OCT_SHAPE(1, 1), .data = &value, .trace_value = -1};
     cr_assert_null(oct_relu(cx, &x));
-    cr_assert_str_eq(oct_fail_text(0), "first");
+    cr_assert_str_eq(oct_error_message(0), "first");
     oct_context_destroy(&cx);
 }
 
@@ -853,7 +854,7 @@ Test(ops, batch_norm_refuses_statistics_that_overflow)
     oct_context_begin(cx, oct_leaves_split(4, 2, 0, 1), false);
     oct_call(cx, bn, oct_tensor_view(cx, OCT_F32, OCT_SHAPE(4, 1), values));
     cr_assert_eq(oct_context_status(cx), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "the batch's mean or variance is not finite");
+    cr_assert_str_eq(oct_error_message(0), "the batch's mean or variance is not finite");
     oct_context_destroy(&cx);
     oct_module_destroy(&bn);
 }

@@ -41,7 +41,7 @@ static void check_golden(rig_forward forward, const golden_pad *g)
     rig r = rig_of(NULL, forward, SAMPLES, 2);
     rig_input(&r, OCT_SHAPE(SAMPLES, H, W, C), 0.05F);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     cr_assert(oct_shape_equal(&y->shape, &g->out));
     const int64_t each = oct_numel(y) / SAMPLES;
     float *grad = rig_take((size_t)oct_numel(y), sizeof(float));

@@ -165,7 +165,7 @@ Test(param, a_batch_beyond_the_bound_is_a_defect)
     oct_leaves full = oct_leaves_split(3, 1, 0, 1), more = {9, 1, 9, 1, 7};
     cr_assert_eq(oct_params_bind(&params, root, &full), OCT_OK);
     cr_assert_eq(oct_params_reduce(&params, &oct_collective_one, &more), OCT_DEFECT);
-    cr_assert(strstr(oct_fail_text(0), "9 leaves is larger than the one"));
+    cr_assert(strstr(oct_error_message(0), "9 leaves is larger than the one"));
 }
 
 Test(param, a_module_without_parameters_binds)

@@ -43,8 +43,8 @@ Test(registry, says_what_there_is)
     oct_fail_clear();
     oct_registry_report_missing(&things, "key", "onee", "look");
     oct_registry_report_missing(&things, "key", "other", "look");
-    cr_assert_str_eq(oct_fail_text(0), "key: there is no thing 'onee'; did you mean 'one'?");
-    cr_assert_str_eq(oct_fail_text(1), "key: there is no thing 'other'; look");
+    cr_assert_str_eq(oct_error_message(0), "key: there is no thing 'onee'; did you mean 'one'?");
+    cr_assert_str_eq(oct_error_message(1), "key: there is no thing 'other'; look");
 }
 
 Test(registry, refuses_a_second_thing_of_one_name_and_one_too_many)

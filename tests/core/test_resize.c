@@ -17,7 +17,7 @@ static void check_golden(oct_shape shape, const float *x, const float *y, const 
     rig_input(&r, shape, 0.05F);
     memcpy(r.input[0].data, x, (size_t)oct_shape_numel(&shape) * sizeof *x);
     oct_tensor *made = rig_run(&r, true);
-    cr_assert(made, "%s", oct_fail_text(0));
+    cr_assert(made, "%s", oct_error_message(0));
     oct_check_near_f32(oct_f32(made), y, oct_numel(made), 2e-6, 2e-6, "output");
     rig_backward(&r, made, grad_y);
     oct_check_near_f32(r.input[0].grad, grad_x, oct_shape_numel(&shape), 4e-6, 2e-6, "gradient");

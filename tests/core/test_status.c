@@ -32,10 +32,10 @@ out:
 Test(status, starts_without_a_problem)
 {
     cr_assert_eq(oct_fail_code(), OCT_OK);
-    cr_assert_eq(oct_fail_count(), 0);
-    cr_assert_str_eq(oct_fail_text(0), "");
+    cr_assert_eq(oct_error_count(), 0);
+    cr_assert_str_eq(oct_error_message(0), "");
     cr_assert_eq(oct_fail_prefix("file"), OCT_OK);
-    cr_assert_eq(oct_fail_count(), 0);
+    cr_assert_eq(oct_error_count(), 0);
 }
 
 Test(status, a_check_fails_with_its_sentence_through_try)
@@ -43,8 +43,8 @@ Test(status, a_check_fails_with_its_sentence_through_try)
     cr_assert_eq(forward(1), OCT_OK);
     cr_assert_eq(forward(-3), OCT_USAGE);
     cr_assert_eq(oct_fail_code(), OCT_USAGE);
-    cr_assert_eq(oct_fail_count(), 1);
-    cr_assert_str_eq(oct_fail_text(0), "x is -3; use a positive number");
+    cr_assert_eq(oct_error_count(), 1);
+    cr_assert_str_eq(oct_error_message(0), "x is -3; use a positive number");
 }
 
 Test(status, the_out_label_is_reached_on_every_way)
@@ -53,7 +53,7 @@ Test(status, the_out_label_is_reached_on_every_way)
     cr_assert_eq(with_release(5, &released), OCT_OK);
     cr_assert_eq(with_release(-5, &released), OCT_USAGE);
     cr_assert_eq(with_release(50, &released), OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0), "x is 50; use less than 10");
+    cr_assert_str_eq(oct_error_message(0), "x is 50; use less than 10");
     cr_assert_eq(released, 3);
 }
 
@@ -62,11 +62,11 @@ Test(status, fail_starts_anew_and_add_keeps_the_first_code)
     cr_assert_eq(oct_fail(OCT_DATA, "old"), OCT_DATA);
     cr_assert_eq(oct_fail(OCT_USAGE, "one"), OCT_USAGE);
     cr_assert_eq(oct_fail_add(OCT_RESOURCE, "two %s", "words"), OCT_USAGE);
-    cr_assert_eq(oct_fail_count(), 2);
-    cr_assert_str_eq(oct_fail_text(0), "one");
-    cr_assert_str_eq(oct_fail_text(1), "two words");
+    cr_assert_eq(oct_error_count(), 2);
+    cr_assert_str_eq(oct_error_message(0), "one");
+    cr_assert_str_eq(oct_error_message(1), "two words");
     oct_fail_clear();
-    cr_assert_eq(oct_fail_count(), 0);
+    cr_assert_eq(oct_error_count(), 0);
     cr_assert_eq(oct_fail_add(OCT_RESOURCE, "three"), OCT_RESOURCE);
     cr_assert_eq(oct_fail_code(), OCT_RESOURCE);
 }
@@ -77,27 +77,27 @@ Test(status, prefixes_go_before_the_first_problem_only)
     oct_fail_add(OCT_USAGE, "second");
     cr_assert_eq(oct_fail_prefix("inner %d", 1), OCT_USAGE);
     oct_fail_prefix("outer");
-    cr_assert_str_eq(oct_fail_text(0), "outer: inner 1: first");
-    cr_assert_str_eq(oct_fail_text(1), "second");
+    cr_assert_str_eq(oct_error_message(0), "outer: inner 1: first");
+    cr_assert_str_eq(oct_error_message(1), "second");
 }
 
 Test(status, the_record_may_be_an_argument_of_its_successor)
 {
     oct_fail(OCT_DATA, "the cause");
-    oct_fail(OCT_LOST, "rank 3: %s", oct_fail_text(0));
-    cr_assert_str_eq(oct_fail_text(0), "rank 3: the cause");
-    oct_fail_add(OCT_LOST, "again %s", oct_fail_text(0));
-    cr_assert_str_eq(oct_fail_text(1), "again rank 3: the cause");
+    oct_fail(OCT_LOST, "rank 3: %s", oct_error_message(0));
+    cr_assert_str_eq(oct_error_message(0), "rank 3: the cause");
+    oct_fail_add(OCT_LOST, "again %s", oct_error_message(0));
+    cr_assert_str_eq(oct_error_message(1), "again rank 3: the cause");
 }
 
 Test(status, problems_beyond_the_room_are_counted)
 {
     for (int i = 0; i < 100; i++)
         oct_fail_add(OCT_USAGE, "problem %d", i);
-    cr_assert_eq(oct_fail_count(), 64);
-    cr_assert_str_eq(oct_fail_text(62), "problem 62");
-    cr_assert_str_eq(oct_fail_text(63), "and 37 more");
-    cr_assert_str_eq(oct_fail_text(64), "");
+    cr_assert_eq(oct_error_count(), 64);
+    cr_assert_str_eq(oct_error_message(62), "problem 62");
+    cr_assert_str_eq(oct_error_message(63), "and 37 more");
+    cr_assert_str_eq(oct_error_message(64), "");
 }
 
 Test(status, texts_beyond_the_room_are_counted_or_cut)
@@ -105,19 +105,19 @@ Test(status, texts_beyond_the_room_are_counted_or_cut)
     static char big[20000];
     memset(big, 'x', sizeof big - 1);
     oct_fail(OCT_USAGE, "%s", big);
-    cr_assert_eq(strlen(oct_fail_text(0)), 16383);
+    cr_assert_eq(strlen(oct_error_message(0)), 16383);
     oct_fail_add(OCT_USAGE, "second");
-    cr_assert_str_eq(oct_fail_text(1), "and 1 more");
+    cr_assert_str_eq(oct_error_message(1), "and 1 more");
     oct_fail_prefix("no room");
-    cr_assert_eq(strlen(oct_fail_text(0)), 16383);
+    cr_assert_eq(strlen(oct_error_message(0)), 16383);
     oct_fail(OCT_USAGE, "after");
-    cr_assert_eq(oct_fail_count(), 1);
+    cr_assert_eq(oct_error_count(), 1);
 }
 
 static void *fail_elsewhere(void *unused)
 {
     (void)unused;
-    size_t before = oct_fail_count();
+    size_t before = oct_error_count();
     oct_fail(OCT_NUMERIC, "elsewhere");
     return before == 0 ? NULL : (void *)&fail_elsewhere;
 }
@@ -131,13 +131,13 @@ Test(status, each_thread_has_its_own_record)
     pthread_join(thread, &wrong);
     cr_assert_null(wrong);
     cr_assert_eq(oct_fail_code(), OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0), "here");
+    cr_assert_str_eq(oct_error_message(0), "here");
 }
 
 Test(status, exit_codes_are_the_documented_ones)
 {
     cr_assert_eq(oct_status_exit(OCT_OK), 0);
-    cr_assert_eq(oct_status_exit(OCT_NO), 1);
+    cr_assert_eq(oct_status_exit(OCT_MISMATCH), 1);
     cr_assert_eq(oct_status_exit(OCT_USAGE), 2);
     cr_assert_eq(oct_status_exit(OCT_DATA), 3);
     cr_assert_eq(oct_status_exit(OCT_PREPARE), 4);

@@ -330,7 +330,7 @@ Test(tape, a_loss_without_parameters_has_nothing_to_learn)
 {
     oct_tensor *y = begin_forward(whole(), true);
     cr_assert_eq(oct_backward(f.cx, y), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "depends on no parameter"));
+    cr_assert(strstr(oct_error_message(0), "depends on no parameter"));
 }
 
 Test(tape, nothing_is_recorded_without_record)
@@ -340,7 +340,7 @@ Test(tape, nothing_is_recorded_without_record)
     cr_assert_null(y->node);
     cr_assert_eq(f.u->uses, 0);
     cr_assert_eq(oct_backward(f.cx, y), OCT_DEFECT);
-    cr_assert(strstr(oct_fail_text(0), "not on the tape"));
+    cr_assert(strstr(oct_error_message(0), "not on the tape"));
 }
 
 Test(tape, ops_of_inputs_without_gradient_are_not_recorded)
@@ -357,7 +357,7 @@ Test(tape, the_first_failure_sticks)
     cr_assert_null(oct_context_fail(f.cx, OCT_NUMERIC, "loss is %s", "nan"));
     cr_assert_null(oct_context_fail(f.cx, OCT_DATA, "later"));
     cr_assert_eq(oct_context_status(f.cx), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "loss is nan");
+    cr_assert_str_eq(oct_error_message(0), "loss is nan");
     cr_assert_null(scale(f.cx, x, f.u));
     cr_assert_null(oct_tensor_new(f.cx, OCT_F32, x->shape));
     cr_assert_null(oct_tensor_view(f.cx, OCT_F32, x->shape, f.x));
@@ -365,7 +365,7 @@ Test(tape, the_first_failure_sticks)
     cr_assert_null(oct_save(f.cx, 8));
     cr_assert_null(oct_leaf_grads_begin(f.cx, f.u));
     cr_assert_eq(oct_backward(f.cx, x), OCT_NUMERIC);
-    cr_assert_eq(oct_fail_count(), 1);
+    cr_assert_eq(oct_error_count(), 1);
     x = begin_forward(whole(), true);
     cr_assert_not_null(scale(f.cx, x, f.u));
 }
@@ -385,7 +385,7 @@ Test(tape, an_adopted_failure_keeps_its_record)
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
     cr_assert_null(oct_context_adopt(f.cx, oct_fail(OCT_LOST, "rank 2 is gone")));
     cr_assert_eq(oct_context_status(f.cx), OCT_LOST);
-    cr_assert_str_eq(oct_fail_text(0), "rank 2 is gone");
+    cr_assert_str_eq(oct_error_message(0), "rank 2 is gone");
 }
 
 Test(tape, memory_failures_stick_at_every_allocation)
@@ -429,14 +429,14 @@ Test(tape, a_tensor_too_big_to_count_is_a_sentence)
     begin_forward(whole(), true);
     cr_assert_null(oct_tensor_new(f.cx, OCT_F32, OCT_SHAPE(INT64_MAX, 2)));
     cr_assert_eq(oct_context_status(f.cx), OCT_RESOURCE);
-    cr_assert(strstr(oct_fail_text(0), "(9223372036854775807, 2) does not fit"));
+    cr_assert(strstr(oct_error_message(0), "(9223372036854775807, 2) does not fit"));
 }
 
 Test(tape, an_unbound_parameter_is_a_defect_with_its_name)
 {
     oct_params_unbind(&f.params);
     cr_assert_eq(backward(scale(f.cx, begin_forward(whole(), true), f.u)), OCT_DEFECT);
-    cr_assert_str_eq(oct_fail_text(0), "parameter u is not bound (oct_params_bind)");
+    cr_assert_str_eq(oct_error_message(0), "parameter u is not bound (oct_params_bind)");
 }
 
 Test(tape, a_second_backward_without_zero_is_a_defect)
@@ -444,7 +444,7 @@ Test(tape, a_second_backward_without_zero_is_a_defect)
     oct_tensor *x = begin_forward(whole(), true);
     cr_assert_eq(backward(scale(f.cx, x, f.u)), OCT_OK);
     cr_assert_eq(backward(scale(f.cx, x, f.u)), OCT_DEFECT);
-    cr_assert(strstr(oct_fail_text(0), "oct_params_zero"));
+    cr_assert(strstr(oct_error_message(0), "oct_params_zero"));
 }
 
 Test(tape, more_ends_than_uses_are_a_defect)
@@ -453,7 +453,7 @@ Test(tape, more_ends_than_uses_are_a_defect)
     cr_assert_not_null(y);
     f.u->uses = 0;
     cr_assert_eq(backward(y), OCT_DEFECT);
-    cr_assert(strstr(oct_fail_text(0), "more gradients than uses"));
+    cr_assert(strstr(oct_error_message(0), "more gradients than uses"));
 }
 
 Test(tape, an_op_without_backward_may_not_cut_a_gradient)
@@ -474,7 +474,7 @@ Test(tape, an_op_has_at_most_so_many_inputs)
         many[i] = x;
     cr_assert_null(oct_record(f.cx, "concat", add_backward, many, OCT_MAX_INPUTS + 1, true, x));
     cr_assert_eq(oct_context_status(f.cx), OCT_DEFECT);
-    cr_assert_str_eq(oct_fail_text(0), "concat has 65 inputs; an op takes at most 64");
+    cr_assert_str_eq(oct_error_message(0), "concat has 65 inputs; an op takes at most 64");
 }
 
 Test(tape, a_rank_without_leaves_goes_through_with_no_parts)

@@ -50,7 +50,7 @@ static void check_golden(oct_module *m, const golden *g)
         memcpy(r.input[i].data, g->x[i], (size_t)oct_numel(&r.input[i]) * sizeof(float));
     }
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s: %s", g->name, oct_fail_text(0));
+    cr_assert(y, "%s: %s", g->name, oct_error_message(0));
     cr_assert_eq(oct_numel(y), g->numel);
     check_values(g, oct_f32(y), g->y, g->numel, "y");
     rig_backward(&r, y, g->grad_y);
@@ -141,7 +141,7 @@ static float *bits_of(int threads, int64_t *count)
     omp_set_num_threads(threads);
     rig r = block_rig();
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     int64_t n = oct_numel(y), at = n;
     float *grad = rig_take((size_t)n, sizeof(float));
     oct_fill_uniform(grad, n, 3, OCT_STREAM_TEST, 1, -1, 1);
@@ -181,7 +181,7 @@ static void check_refused(rig_forward forward, oct_shape a, oct_shape b, const c
     rig_input(&r, a, 0.05F);
     rig_input(&r, b, 0.05F);
     cr_assert_null(rig_run(&r, false));
-    cr_assert_str_eq(oct_fail_text(0), why);
+    cr_assert_str_eq(oct_error_message(0), why);
     oct_fail_clear();
     rig_end(&r);
 }
@@ -209,7 +209,7 @@ static void check_module_refused(oct_module *m, oct_shape shape, const char *why
     rig r = rig_of(m, rig_call_root, shape.dim[0], 2);
     rig_input(&r, shape, 0.05F);
     cr_assert_null(rig_run(&r, false));
-    cr_assert_str_eq(oct_fail_text(0), why);
+    cr_assert_str_eq(oct_error_message(0), why);
     oct_fail_clear();
     rig_end(&r);
 }

@@ -224,12 +224,13 @@ Test(trace, tensors_from_elsewhere_are_an_error_that_names_the_reader)
 {
     net *self = make_net(&root, constant, &same_type, &same_type);
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "input 1 of plus is not computed from the model's input"));
+    cr_assert(
+        strstr(oct_error_message(0), "input 1 of plus is not computed from the model's input"));
     cr_assert_eq(trace.num_nodes, 0);
     cr_assert_null(trace.values);
     self->body = only_constant;
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "the model's output is not computed from its input"));
+    cr_assert(strstr(oct_error_message(0), "the model's output is not computed from its input"));
 }
 
 static oct_tensor *change(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
@@ -270,9 +271,9 @@ Test(trace, a_hooks_tensor_from_nowhere_is_an_error_that_names_the_module)
     net *self = make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_hook(self->b, copy, NULL, NULL), OCT_OK);
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "b: a hook puts a tensor in place of another that no "
-                                       "operation of the model has computed"),
-              "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "b: a hook puts a tensor in place of another that no "
+                                           "operation of the model has computed"),
+              "%s", oct_error_message(0));
 }
 
 /* Hooks of the root see the model's inputs and outputs. */
@@ -281,8 +282,8 @@ Test(trace, the_roots_hooks_are_outside_and_may_not_change_its_values)
     make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_hook(root, change, NULL, NULL), OCT_OK);
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "a hook of the model itself puts another tensor"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "a hook of the model itself puts another tensor"), "%s",
+              oct_error_message(0));
 }
 
 static oct_tensor *call_outsider(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
@@ -298,8 +299,8 @@ Test(trace, a_module_outside_of_the_tree_is_an_error)
     cr_assert_eq(oct_module_create(&outsider, &twice_type, sizeof(net)), OCT_OK);
     cr_assert_eq(oct_module_hook(self->b, call_outsider, outsider, NULL), OCT_OK);
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "a twice is called that is no part of the model"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "a twice is called that is no part of the model"), "%s",
+              oct_error_message(0));
     oct_module_destroy(&outsider);
 }
 
@@ -459,14 +460,14 @@ Test(trace, blocks_neither_nest_nor_stay_open)
 {
     net *self = make_net(&root, nested_blocks, &twice_type, &twice_type);
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "dynamic block \"inner\" begins inside of another one; blocks do not nest");
     self->body = open_block;
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "dynamic block \"outer\" was not ended"));
+    cr_assert(strstr(oct_error_message(0), "dynamic block \"outer\" was not ended"));
     self->body = no_block;
     cr_assert_eq(run_trace(), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "ends no block that this module has begun"));
+    cr_assert(strstr(oct_error_message(0), "ends no block that this module has begun"));
 }
 
 static oct_tensor *two_inputs(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -489,7 +490,7 @@ Test(trace, a_model_may_have_several_inputs)
     check_node(1, "plus", "", 2, 0, 3);
     oct_trace_free(&trace);
     cr_assert_eq(oct_trace_run(&trace, root, &(oct_example){0}), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0), "a model cannot be traced on 0 inputs; give 1 to 8");
+    cr_assert_str_eq(oct_error_message(0), "a model cannot be traced on 0 inputs; give 1 to 8");
 }
 
 typedef struct seen {
@@ -537,7 +538,7 @@ Test(trace, runs_in_eval_mode_on_one_sample_of_zeros_and_restores_every_mode)
     cr_assert(self->base.training && self->a->training && !self->b->training);
     oct_trace_free(&trace);
     cr_assert_eq(oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(1, -2))), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "input of shape (1, -2)"));
+    cr_assert(strstr(oct_error_message(0), "input of shape (1, -2)"));
 }
 
 Test(trace, fails_cleanly_at_every_allocation)

@@ -56,6 +56,6 @@ int main(int argc, char **argv)
         return 0;
     }
     fprintf(stderr, "deploy_flat: %s\n",
-            oct_fail_count() ? oct_fail_text(0) : "MODEL or IMAGES missing");
+            oct_error_count() ? oct_error_message(0) : "MODEL or IMAGES missing");
     return 1;
 }

@@ -71,6 +71,6 @@ int main(void)
         labels[i / SIDE / SIDE] = i / SIDE / SIDE % CLASSES;
         images[i] = (float)(i * 7919 % 101) / 101 + (i / SIDE % CLASSES == labels[i / SIDE / SIDE]);
     }
-    if (work(NULL, &(oct_program){0}, NULL) != OCT_OK) return puts(oct_fail_text(0)), 1;
+    if (work(NULL, &(oct_program){0}, NULL) != OCT_OK) return puts(oct_error_message(0)), 1;
     return puts(memcmp(qat, integer, sizeof(qat)) ? "other bits" : "the same bits in integers") < 0;
 }

@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 {
     if (argc != 6) return 2;
     const oct_status status = compute(argv + 1);
-    for (size_t i = 0; status != OCT_OK && i < oct_fail_count(); i++)
-        fprintf(stderr, "%s\n", oct_fail_text(i));
+    for (size_t i = 0; status != OCT_OK && i < oct_error_count(); i++)
+        fprintf(stderr, "%s\n", oct_error_message(i));
     return oct_status_exit(status);
 }

@@ -55,5 +55,5 @@ void fuzz_round_trip(const void *thing, oct_status (*print)(const void *thing, o
     } while (0)
 /* What a target needs and is not tested by it. */
 #define MAKE(call)                                                                                 \
-    FUZZ_REQUIRE((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : "not made")
+    FUZZ_REQUIRE((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : "not made")
 _Noreturn void fuzz_found(const char *file, int line, const char *format, ...) OCT_PRINTF(3, 4);

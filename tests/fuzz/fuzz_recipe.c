@@ -69,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     oct_status status = oct_recipe_read(&recipe, path, NULL, NULL, 0);
     /* A table that the recipe names is another file. */
     static const char table[] = "quant.sensitivity: ";
-    bool elsewhere = status == OCT_DATA && strncmp(oct_fail_text(0), table, sizeof table - 1) == 0;
+    bool elsewhere =
+        status == OCT_DATA && strncmp(oct_error_message(0), table, sizeof table - 1) == 0;
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_USAGE) | FUZZ_BIT(OCT_DATA),
               elsewhere ? NULL : path);
     if (status == OCT_OK) {

@@ -143,7 +143,7 @@ void fuzz_seed_image(const char *path)
     void *bytes = NULL;
     size_t size;
     FUZZ_REQUIRE(oct_file_read(path, (size_t)1 << 24, &bytes, &size) == OCT_OK, "%s",
-                 oct_fail_text(0));
+                 oct_error_message(0));
     FUZZ_REQUIRE(oct_h5_checksum_fits(bytes, size), "%s has no checksum", path);
     fuzz_seed(bytes, size - OCT_CHECKSUM_BYTES);
     oct_free(&bytes);

@@ -184,17 +184,17 @@ fuzz_call fuzz_begin(size_t size)
 void fuzz_said(oct_status status, unsigned allowed, const char *what)
 {
     FUZZ_REQUIRE(allowed & FUZZ_BIT(status), "status %d: %s", (int)status,
-                 oct_fail_count() ? oct_fail_text(0) : "without a sentence");
+                 oct_error_count() ? oct_error_message(0) : "without a sentence");
     if (status == OCT_OK) return;
-    FUZZ_REQUIRE(oct_fail_count() > 0, "a failure without a sentence");
-    for (size_t i = 0; i < oct_fail_count(); i++) {
-        const char *text = oct_fail_text(i);
+    FUZZ_REQUIRE(oct_error_count() > 0, "a failure without a sentence");
+    for (size_t i = 0; i < oct_error_count(); i++) {
+        const char *text = oct_error_message(i);
         for (const char *c = text; *c; c++)
             FUZZ_REQUIRE((unsigned char)*c >= 0x20 || *c == '\n', "a control character: %s", text);
         FUZZ_REQUIRE(!strchr(text, 0x7f), "a control character: %s", text);
     }
-    FUZZ_REQUIRE(!what || strstr(oct_fail_text(0), what), "does not name %s: %s", what,
-                 oct_fail_text(0));
+    FUZZ_REQUIRE(!what || strstr(oct_error_message(0), what), "does not name %s: %s", what,
+                 oct_error_message(0));
 }
 
 void fuzz_end(const fuzz_call *call, size_t factor, size_t fixed)

@@ -22,7 +22,7 @@ static oct_status open_set(oct_dataset *data, const oct_dataset_format *format, 
 static void check_sample(const oct_dataset *data, int64_t index, int first, int64_t label)
 {
     oct_image image = {0};
-    cr_assert(data->format->read(data, index, &image, NULL) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(data->format->read(data, index, &image, NULL) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(image.h == H && image.w == W && image.c == C && image.dtype == data->dtype);
     for (int i = 0; i < SAMPLE; i++) {
         const int code = (first + i) % 256;
@@ -38,7 +38,7 @@ static void check_split(const oct_dataset_format *format, const char *path, oct_
                         oct_dtype dtype)
 {
     oct_dataset data;
-    cr_assert(open_set(&data, format, path, split) == OCT_OK, "%s: %s", path, oct_fail_text(0));
+    cr_assert(open_set(&data, format, path, split) == OCT_OK, "%s: %s", path, oct_error_message(0));
     cr_assert(data.count == (split == OCT_TRAIN ? TRAIN : TEST) && data.classes == 3);
     cr_assert(data.h == H && data.w == W && data.c == C && data.dtype == dtype);
     for (int64_t i = 0; i < data.count; i++)
@@ -94,7 +94,7 @@ Test(arrays, a_share_of_the_samples_is_drawn_where_there_is_no_test)
                                            .images = "x",
                                            .labels = "y"};
         cr_assert(oct_dataset_open(&part[s], &source, (oct_split)s) == OCT_OK, "%s",
-                  oct_fail_text(0));
+                  oct_error_message(0));
         for (int64_t i = 0; i < part[s].count; i++) {
             oct_image image = {0};
             cr_assert(part[s].format->read(&part[s], i, &image, NULL) == OCT_OK);
@@ -138,16 +138,17 @@ static void check_damage(const char *name, const char *as, const oct_dataset_for
         const oct_status status = try_all(format, path);
         cr_assert(status == OCT_DATA || (status == OCT_OK && format == &oct_dataset_hdf5),
                   "%s cut to %zu: %d", name, cut, status);
-        if (status != OCT_OK) cr_assert(strstr(oct_fail_text(0), as), "%s", oct_fail_text(0));
+        if (status != OCT_OK)
+            cr_assert(strstr(oct_error_message(0), as), "%s", oct_error_message(0));
     }
     for (size_t at = 0; at < size; at += (at < 300 ? 1 : 7) * sparse) {
         bytes[at] ^= 0x81;
         const oct_status status = try_all(format, oct_tmp_write(&tmp, as, bytes, size));
         bytes[at] ^= 0x81;
         cr_assert(status == OCT_OK || status == OCT_DATA, "%s at %zu: %s", name, at,
-                  oct_fail_text(0));
+                  oct_error_message(0));
         cr_assert(oct_mem_live() == live, "%s at %zu: %s", name, at,
-                  oct_fail_count() ? oct_fail_text(0) : "");
+                  oct_error_count() ? oct_error_message(0) : "");
         oct_fail_clear();
     }
     oct_free(&bytes);
@@ -226,7 +227,7 @@ Test(arrays, what_is_wrong_with_an_array_is_said)
                      samples);
         else
             snprintf(want, sizeof want, "%s: %s", samples, cases[i].sentence);
-        cr_assert_str_eq(oct_fail_text(0), want);
+        cr_assert_str_eq(oct_error_message(0), want);
         cr_assert(oct_mem_live() == 0 && oct_mem_peak() < 1 << 20);
     }
     oct_tmp_remove(&tmp);
@@ -247,7 +248,7 @@ Test(arrays, a_name_that_is_not_there_is_said_with_those_that_are)
              "test_labels.npy; data.images and data.labels say what the arrays are called "
              "(octet run: --images)",
              path);
-    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert_str_eq(oct_error_message(0), want);
     oct_tmp_remove(&tmp);
 }
 
@@ -260,19 +261,19 @@ Test(arrays, values_and_maps_are_goals_too)
     golden_npy(&tmp);
     oct_dataset_source source = {
         .format = &oct_dataset_npy, .folder = tmp.path, .goal = OCT_GOAL_VALUES};
-    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(data.classes == 1 && data.values[4] == 1.0F && !data.labels);
     oct_dataset_close(&data);
     const char *header = "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 5, 4), }";
     write_npy(&tmp, "train_labels.npy", header, 120);
     source.goal = OCT_GOAL_MAP;
     cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "data.classes: say how many classes the maps have, for "
-                                       "data.goal=map");
+    cr_assert_str_eq(oct_error_message(0), "data.classes: say how many classes the maps have, for "
+                                           "data.goal=map");
     source.classes = 2;
-    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(data.rows == 20 && data.classes == 2);
-    cr_assert(data.format->read(&data, 3, &image, &map) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(data.format->read(&data, 3, &image, &map) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(map.dtype == OCT_S32 && map.h == 5 && map.w == 4 && map.c == 1);
     oct_dataset_close(&data);
     oct_image_free(&image);

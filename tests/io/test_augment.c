@@ -466,7 +466,7 @@ Test(augment, a_final_size_makes_all_samples_equal)
     a.h = a.w = 0;
     shape = (oct_image){.dtype = OCT_U8, .c = 3};
     cr_assert(oct_augment_fit(&a, "data.test", &shape) == OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "data.test: the samples differ in size"));
+    cr_assert(strstr(oct_error_message(0), "data.test: the samples differ in size"));
     oct_image_free(&image);
 }
 
@@ -546,7 +546,7 @@ Test(augment, samples_that_a_transform_cannot_take_are_refused)
         const oct_augment a = list_of(cases[i].item);
         oct_image shape = cases[i].shape;
         cr_assert(oct_augment_fit(&a, "data.train", &shape) == OCT_USAGE);
-        cr_assert(strstr(oct_fail_text(0), cases[i].sentence), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), cases[i].sentence), "%s", oct_error_message(0));
     }
 }
 
@@ -556,8 +556,8 @@ Test(augment, an_image_that_would_become_huge_is_refused)
     const oct_augment a = list_of("resize 256");
     oct_image image = noise_image(OCT_U8, 1, 60000, 1);
     cr_assert(oct_augment_run(&a, &(oct_draw){1, 0}, &image, NULL) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "1x60000 would become 256x15360000"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "1x60000 would become 256x15360000"), "%s",
+              oct_error_message(0));
     oct_image_free(&image);
 }
 

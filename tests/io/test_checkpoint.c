@@ -1072,7 +1072,7 @@ Test(checkpoint, a_lack_of_memory_anywhere_leaves_all_as_it_was)
         oct_mem_fail_after(0);
         cr_assert_eq(oct_mem_live(), live);
         if (status == OCT_OK) break;
-        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_error_message(0));
         folder_digest(after);
         cr_assert_eq(memcmp(before, after, 32), 0);
     }
@@ -1086,7 +1086,7 @@ Test(checkpoint, a_lack_of_memory_anywhere_leaves_all_as_it_was)
         oct_checkpoint_close(&ckpt);
         cr_assert_eq(oct_mem_live(), live);
         if (status == OCT_OK) break;
-        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_error_message(0));
         state_digest(&other, after);
         cr_assert_eq(memcmp(before, after, 32), 0);
     }

@@ -45,7 +45,7 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
     oct_tmp_create(&tmp);
     write_all(&tmp);
     cr_assert(load_plain(&data, &oct_dataset_cifar10, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == 15 && data.h == 32 && data.w == 32 && data.c == 3 &&
               data.classes == 10);
     for (int i = 0; i < 15; i++) {
@@ -76,7 +76,7 @@ static void check_refused(const char *folder, oct_split split, const char *path,
     char want[1000];
     cr_assert(load_plain(&data, &oct_dataset_cifar10, folder, split, 0) == OCT_DATA);
     snprintf(want, sizeof want, "%s: %s", path, sentence);
-    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert_str_eq(oct_error_message(0), want);
     cr_assert(data.store == NULL && data.labels == NULL && data.count == 0);
     cr_assert(oct_mem_live() == 0);
 }
@@ -122,9 +122,10 @@ Test(cifar10, without_a_folder_it_says_how_to_name_one)
 {
     oct_dataset data;
     cr_assert(load_plain(&data, &oct_dataset_cifar10, "", OCT_TRAIN, 0) == OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "data.path: the format cifar10 has no default folder; write "
-                                       "data.path=FOLDER, or with a model or checkpoint --data "
-                                       "FOLDER; " FILES);
+    cr_assert_str_eq(oct_error_message(0),
+                     "data.path: the format cifar10 has no default folder; write "
+                     "data.path=FOLDER, or with a model or checkpoint --data "
+                     "FOLDER; " FILES);
 }
 
 Test(cifar10, of_100_classes_the_fine_label_counts)
@@ -143,7 +144,7 @@ Test(cifar10, of_100_classes_the_fine_label_counts)
     }
     oct_tmp_write(&tmp, "train.bin", records, sizeof records);
     cr_assert(load_plain(&data, &oct_dataset_cifar100, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == PER_FILE && data.classes == 100 && data.c == 3);
     for (int i = 0; i < PER_FILE; i++)
         cr_assert(data.labels[i] == 99 - i &&
@@ -152,7 +153,8 @@ Test(cifar10, of_100_classes_the_fine_label_counts)
     records[RECORD_100 + 1] = 100;
     oct_tmp_write(&tmp, "train.bin", records, sizeof records);
     cr_assert(load_plain(&data, &oct_dataset_cifar100, tmp.path, OCT_TRAIN, 0) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "train.bin: label 100 of record 1 is out of range 0..99"));
+    cr_assert(
+        strstr(oct_error_message(0), "train.bin: label 100 of record 1 is out of range 0..99"));
     oct_tmp_remove(&tmp);
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 enum { SAMPLES = 4, MOST_VALUES = 8, ROOM = 4 * 1024 };
 
@@ -412,8 +412,8 @@ Test(export_c, a_layer_without_an_integer_form_is_refused_by_its_name)
              z);
     end_program(&b, z);
     cr_assert_eq(try_c(&b, "net", &out), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "head.1: C has no form for the step float softmax"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "head.1: C has no form for the step float softmax"),
+              "%s", oct_error_message(0));
     oct_exported_free(&out);
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 enum { CHANNELS = 3, CODES = 256 };
 

@@ -34,7 +34,7 @@ static void check_content(const char *path, const void *wanted, size_t size)
 {
     void *bytes;
     size_t got;
-    cr_assert_eq(oct_file_read(path, size, &bytes, &got), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_file_read(path, size, &bytes, &got), OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(got, size);
     cr_assert_eq(memcmp(bytes, wanted, size), 0);
     cr_assert_eq(((char *)bytes)[size], '\0');
@@ -59,7 +59,7 @@ Test(file, gives_back_what_was_written_whatever_the_size)
         bytes[i] = (char)(i * 7 + i / 251);
     const char *path = oct_tmp_path(&tmp, "a");
     for (size_t i = 0; i < OCT_COUNT(sizes); i++) {
-        cr_assert_eq(oct_file_write(path, bytes, sizes[i]), OCT_OK, "%s", oct_fail_text(0));
+        cr_assert_eq(oct_file_write(path, bytes, sizes[i]), OCT_OK, "%s", oct_error_message(0));
         check_content(path, bytes, sizes[i]);
     }
     cr_assert_eq(count_files(), 1);
@@ -192,14 +192,14 @@ Test(file, the_next_writer_of_a_file_removes_what_killed_ones_left)
         oct_tmp_write_text(&tmp, kept[i], "");
     cr_assert_eq(symlink("b.html.1-1.tmp", oct_tmp_path(&tmp, kept[4])), 0);
     path = oct_tmp_path(&tmp, "a.html");
-    cr_assert_eq(oct_file_write(path, "new", 3), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_file_write(path, "new", 3), OCT_OK, "%s", oct_error_message(0));
     for (size_t i = 0; i < OCT_COUNT(left); i++)
         cr_assert_not(oct_file_exists(oct_tmp_path(&tmp, left[i])), "%s", left[i]);
     for (size_t i = 0; i < OCT_COUNT(kept); i++)
         cr_assert(oct_file_exists(oct_tmp_path(&tmp, kept[i])), "%s", kept[i]);
     oct_file_clean(tmp.path); /* another writer lives */
     cr_assert_eq(oct_new_file_add(alive, "old", 3), OCT_OK);
-    cr_assert_eq(oct_new_file_commit(&alive), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_new_file_commit(&alive), OCT_OK, "%s", oct_error_message(0));
     check_content(oct_tmp_path(&tmp, "a.html"), "old", 3);
 }
 
@@ -233,7 +233,7 @@ Test(file, makes_folders_with_their_parents)
 {
     struct stat info;
     const char *deep = oct_tmp_path(&tmp, "a//b/c/");
-    cr_assert_eq(oct_make_folders(deep), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_make_folders(deep), OCT_OK, "%s", oct_error_message(0));
     cr_assert(stat(deep, &info) == 0 && S_ISDIR(info.st_mode));
     cr_assert_eq(oct_make_folders(deep), OCT_OK);
     cr_assert_eq(oct_make_folders("/"), OCT_OK);
@@ -270,7 +270,7 @@ Test(file, a_locked_folder_names_its_holder)
 {
     int mine, other;
     char holder[64];
-    cr_assert_eq(oct_folder_lock(tmp.path, &mine), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_folder_lock(tmp.path, &mine), OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(oct_folder_lock(tmp.path, &other), OCT_RESOURCE);
     cr_assert_eq(other, -1);
     snprintf(holder, sizeof holder, "process %ld on host ", (long)getpid());

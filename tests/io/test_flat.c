@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 enum { SAMPLES = 2, ROOM = 4096 };
 
@@ -97,8 +97,8 @@ Test(flat, what_would_not_be_read_is_not_written)
     oct_exported none = {0};
     model.std[0] = 1e-45f;
     cr_assert_eq(oct_export_format_flat.write_model(&of, &none), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "has no flat file, whose readers would refuse it: "), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "has no flat file, whose readers would refuse it: "),
+              "%s", oct_error_message(0));
     model.std[0] = 0.5f;
     model.program.target[0] = '\033';
     cr_assert_eq(oct_export_format_flat.write_model(&of, &none), OCT_PREPARE);
@@ -126,7 +126,7 @@ static oct_status take_file(void)
 static void refused(const char *sentence)
 {
     cr_assert_eq(take_file(), OCT_DATA, "%s was accepted", sentence);
-    cr_assert(strstr(oct_fail_text(0), sentence), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), sentence), "%s", oct_error_message(0));
     cr_assert_null(flat);
 }
 
@@ -195,7 +195,8 @@ static void not_loaded(const char *sentence)
     header()->digest = oct_flat_digest(file.bytes, file.size);
     oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
     cr_assert_eq(oct_model_load(&read, "a.flat"), OCT_DATA, "%s was accepted", sentence);
-    cr_assert(strstr(oct_fail_text(0), sentence) == oct_fail_text(0), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), sentence) == oct_error_message(0), "%s",
+              oct_error_message(0));
     cr_assert(!read.recipe && !read.program.steps && !read.golden_input);
 }
 
@@ -269,7 +270,7 @@ Test(flat, other_golden_outputs_are_found)
 {
     ((uint8_t *)part(OCT_FLAT_GOLDEN_OUTPUT))[0] ^= 1;
     OK(take_file());
-    cr_assert_eq(oct_flat_verify(flat), OCT_NO);
+    cr_assert_eq(oct_flat_verify(flat), OCT_MISMATCH);
 }
 
 Test(flat, damage_and_other_files_are_refused)
@@ -277,7 +278,8 @@ Test(flat, damage_and_other_files_are_refused)
     uint8_t *bytes = file.bytes;
     bytes[file.size / 2] ^= 4;
     cr_assert_eq(oct_flat_take(&flat, bytes, file.size), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "is damaged: its digest differs"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "is damaged: its digest differs"), "%s",
+              oct_error_message(0));
     bytes[file.size / 2] ^= 4;
     header()->order = 0x04030201;
     refused("another order of bytes");
@@ -293,10 +295,11 @@ Test(flat, damage_and_other_files_are_refused)
     oct_tmp_write(&tmp, "short.flat", "octflat", 8);
     cr_assert_eq(oct_flat_open(&flat, "short.flat"), OCT_DATA);
     cr_assert_eq(oct_flat_open(&flat, "none.flat"), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "none.flat: cannot be opened"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "none.flat: cannot be opened"), "%s",
+              oct_error_message(0));
     cr_assert(mkfifo("pipe.flat", 0600) == 0); /* a fifo, which must not block */
     cr_assert_eq(oct_flat_open(&flat, "pipe.flat"), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(oct_fail_count() - 1), "pipe.flat: is no flat file"));
+    cr_assert(strstr(oct_error_message(oct_error_count() - 1), "pipe.flat: is no flat file"));
 }
 
 Test(flat, places_and_counts_beyond_the_file_are_refused)
@@ -360,15 +363,15 @@ Test(flat, bytes_at_random_are_refused_or_run)
         const uint8_t old = bytes[at];
         bytes[at] = n % 2 ? (uint8_t)draw[1] : bytes[at] ^ (uint8_t)(1u << draw[1] % 8);
         const oct_status status = take_file();
-        cr_assert(status == OCT_OK || status == OCT_DATA, "byte %zu: %s", at, oct_fail_text(0));
+        cr_assert(status == OCT_OK || status == OCT_DATA, "byte %zu: %s", at, oct_error_message(0));
         if (status == OCT_OK) {
             const oct_status verified = oct_flat_verify(flat);
-            cr_assert(verified == OCT_OK || verified == OCT_NO, "byte %zu", at);
+            cr_assert(verified == OCT_OK || verified == OCT_MISMATCH, "byte %zu", at);
             accepted++;
         }
         oct_model read;
         const oct_status loaded = oct_model_read_flat(&read, bytes, file.size);
-        cr_assert(loaded == OCT_OK || loaded == OCT_DATA, "byte %zu: %s", at, oct_fail_text(0));
+        cr_assert(loaded == OCT_OK || loaded == OCT_DATA, "byte %zu: %s", at, oct_error_message(0));
         oct_model_free(&read);
         oct_flat_close(&flat);
         bytes[at] = old;
@@ -384,6 +387,7 @@ Test(flat, a_float_layer_is_refused_by_its_name)
     oct_model with = {.program = p};
     const oct_export of = {.model = &with, .version = "test"};
     cr_assert_eq(oct_export_format_flat.write_model(&of, &out), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "a flat file has no float layers"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "a flat file has no float layers"), "%s",
+              oct_error_message(0));
     oct_program_free(&p);
 }

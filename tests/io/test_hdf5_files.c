@@ -52,10 +52,10 @@ static void check_array(const char *path, const char *name, int64_t numel, const
 {
     oct_array a;
     uint8_t *got = NULL;
-    cr_assert_eq(open_array(&a, path, name), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(open_array(&a, path, name), OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(oct_shape_numel(&a.shape), numel, "%s: %s", path, name);
     MUST(oct_alloc(&got, (size_t)numel, a.bytes));
-    cr_assert_eq(oct_array_read(&a, 0, a.shape.dim[0], got), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_array_read(&a, 0, a.shape.dim[0], got), OCT_OK, "%s", oct_error_message(0));
     for (int64_t i = 0; i < numel; i++) {
         int64_t whole = 0, want_whole;
         double want_real;
@@ -239,7 +239,7 @@ Test(hdf5_files, a_lack_of_memory_is_reported_or_a_block_is_enough)
                 NULL;
             oct_free(&text);
         }
-        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%s", oct_error_message(0));
         check_nothing_held();
     }
     cr_assert(warned);
@@ -339,7 +339,7 @@ Test(hdf5_files, a_program_that_lies_or_dies_is_one_sentence)
         oct_status status = open_array(&a, path, "x");
         const bool opened = status == OCT_OK;
         if (opened) status = oct_array_read(&a, 0, 4, x);
-        cr_assert_eq(status, cases[i].status, "%zu: %s", i, status ? oct_fail_text(0) : "");
+        cr_assert_eq(status, cases[i].status, "%zu: %s", i, status ? oct_error_message(0) : "");
         check_said(cases[i].sentence);
         check_said("a.h5");
         if (!opened) continue;

@@ -83,7 +83,7 @@ static void check_good(const char *folder)
     uint8_t both[COUNT * IMAGE + COUNT], digest[32];
     bytes images = good_images(), labels = good_labels();
     cr_assert(load_plain(&data, &oct_dataset_idx, folder, OCT_TRAIN, 0) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == COUNT && data.h == H && data.w == W && data.c == 1 &&
               data.classes == 9);
     cr_assert(memcmp(data.store, images.data + 16, COUNT * IMAGE) == 0);
@@ -151,7 +151,7 @@ static void check_refused(const char *folder, const char *where, const char *sen
     cr_assert(load_plain(&data, &oct_dataset_idx, folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s",
               sentence);
     snprintf(want, sizeof want, "%s: %s", where, sentence);
-    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert_str_eq(oct_error_message(0), want);
     cr_assert(data.store == NULL && data.labels == NULL && data.count == 0);
     cr_assert(oct_mem_live() == 0);
     cr_assert(oct_mem_peak() < 1 << 20, "%zu bytes were taken", oct_mem_peak());
@@ -262,7 +262,7 @@ Test(idx, a_flipped_bit_never_changes_the_data)
         b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_bytes(&tmp, IMAGES ".gz", b);
         oct_status status = load_plain(&data, &oct_dataset_idx, tmp.path, OCT_TRAIN, 0);
-        cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_fail_text(0));
+        cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_error_message(0));
         refused += status == OCT_DATA;
         if (status == OCT_OK)
             cr_assert(memcmp(data.store, plain.data + 16, COUNT * IMAGE) == 0, "bit %zu", bit);
@@ -344,7 +344,7 @@ Test(idx, labels_of_every_type_are_read_and_classes_are_counted_over_both_splits
         for (int split = OCT_TRAIN; split <= OCT_TEST; split++) {
             const int32_t *want = split == OCT_TRAIN ? sets[s].train : sets[s].test;
             cr_assert(load_plain(&data, &oct_dataset_idx, tmp.path, (oct_split)split, 0) == OCT_OK,
-                      "%s", oct_fail_text(0));
+                      "%s", oct_error_message(0));
             cr_assert(data.classes == sets[s].classes, "set %zu: %d", s, data.classes);
             for (int i = 0; i < data.count; i++)
                 cr_assert(data.labels[i] == want[i]);
@@ -371,7 +371,7 @@ Test(idx, more_classes_than_a_byte_holds)
     oct_tmp_create(&tmp);
     write_labelled(&tmp, "train", 0x0b, labels, MANY);
     cr_assert(load_plain(&data, &oct_dataset_idx, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.classes == MANY && data.labels[0] == MANY - 1 && data.labels[MANY - 1] == 0);
     memcpy(both, data.store, MANY * IMAGE);
     oct_sha256(both, sizeof both, digest);
@@ -418,7 +418,7 @@ static void check_bad_labels(uint32_t type, const int32_t *labels, uint32_t coun
     oct_mem_peak_reset();
     cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_DATA, "accepted: %s", sentence);
     snprintf(want, sizeof want, "%s%s: %s", tmp.path, where, sentence);
-    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert_str_eq(oct_error_message(0), want);
     cr_assert(oct_mem_live() == 0 && oct_mem_peak() < 1 << 20);
     oct_tmp_remove(&tmp);
 }

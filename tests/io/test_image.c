@@ -32,7 +32,7 @@ Test(image, every_kind_of_file_gives_the_pixels_of_pillow)
         for (size_t k = 0; k < OCT_COUNT(channels); k++) {
             cr_assert(decode(&image, image_golden[i].bytes, image_golden[i].size, channels[k]) ==
                           OCT_OK,
-                      "%s: %s", image_golden[i].name, oct_fail_text(0));
+                      "%s: %s", image_golden[i].name, oct_error_message(0));
             cr_assert(image.c == channels[k]);
             check_pixels(&image, image_golden[i].name, image_golden[i].digest[k]);
         }
@@ -47,7 +47,7 @@ Test(image, a_file_that_is_cut_short_is_refused_wherever_the_cut_is)
         for (size_t size = 0; size < image_golden[i].size; size++) {
             oct_status status = decode(&image, image_golden[i].bytes, size, 3);
             cr_assert(status == OCT_DATA, "%s cut to %zu: %d", image_golden[i].name, size, status);
-            cr_assert(strncmp(oct_fail_text(0), "x.jpg: ", 7) == 0, "%s", oct_fail_text(0));
+            cr_assert(strncmp(oct_error_message(0), "x.jpg: ", 7) == 0, "%s", oct_error_message(0));
         }
     oct_image_free(&image);
     cr_assert(oct_mem_live() == 0);
@@ -65,7 +65,7 @@ Test(image, no_changed_byte_does_harm)
                 oct_status status = decode(&image, changed, image_golden[i].size, 1);
                 changed[at] ^= (uint8_t)flip;
                 cr_assert(status == OCT_OK || status == OCT_DATA, "%s at %zu: %s",
-                          image_golden[i].name, at, oct_fail_text(0));
+                          image_golden[i].name, at, oct_error_message(0));
             }
     }
     oct_image_free(&image);
@@ -77,7 +77,7 @@ static void check_refused(const uint8_t *bytes, size_t size, const char *sentenc
     oct_image image = {0};
     oct_mem_peak_reset();
     cr_assert(decode(&image, bytes, size, 3) == OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0), sentence);
+    cr_assert_str_eq(oct_error_message(0), sentence);
     cr_assert(oct_mem_live() == 0 && oct_mem_peak() < 1 << 20);
 }
 
@@ -137,7 +137,7 @@ Test(image, a_file_is_read_by_its_path_and_named)
     cr_assert(image.h == IMAGE_GOLDEN_H && image.c == 3);
     path = oct_tmp_path(&tmp, "none.png");
     cr_assert(oct_image_read(&image, path, 3) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "none.png: ") != NULL);
+    cr_assert(strstr(oct_error_message(0), "none.png: ") != NULL);
     oct_image_free(&image);
     oct_tmp_remove(&tmp);
 }
@@ -155,7 +155,7 @@ Test(image, memory_that_runs_out_is_said)
             if (status == OCT_OK) break;
             failures++;
             cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0, "%s at %d: %s",
-                      image_golden[i].name, (int)n, oct_fail_text(0));
+                      image_golden[i].name, (int)n, oct_error_message(0));
         }
         cr_assert(failures > 1 && failures < 99, "%s: %d", image_golden[i].name, failures);
     }

@@ -384,7 +384,7 @@ Test(loader, the_first_sample_that_cannot_be_read_is_named_whoever_reads_it)
         cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
         cr_assert(oct_loader_read(&loader, 0, MAPPED, images, &goals) == OCT_DATA);
         cr_assert_str_eq(
-            oct_fail_text(0),
+            oct_error_message(0),
             "sample 13: is damaged; data.damaged=skip takes another sample in its place");
         oct_loader_deinit(&loader);
     }
@@ -399,7 +399,7 @@ Test(loader, a_class_of_a_map_beyond_the_classes_is_refused)
     data.classes = 100;
     cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
     cr_assert(oct_loader_read(&loader, 2, 1, image, &goals) == OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "the map of sample 2 holds class 100, but there are 100 classes; raise "
                      "data.classes, or use a negative number for pixels without one; "
                      "data.damaged=skip takes another sample in its place");
@@ -529,7 +529,7 @@ Test(loader, threads_that_read_ahead_report_their_failure_and_stop, .timeout = 6
         cr_assert(oct_loader_read(&loader, 0, 9, images, &goals) == OCT_OK);
         cr_assert(oct_loader_read(&loader, 9, 9, images, &goals) == OCT_DATA);
         cr_assert_str_eq(
-            oct_fail_text(0),
+            oct_error_message(0),
             "sample 13: is damaged; data.damaged=skip takes another sample in its place");
         for (int i = 0; i < H * W * WIDE; i++)
             cr_assert(images[4 * H * W * WIDE + i] == 0.0f && images[3 * H * W * WIDE] != 0.0f);

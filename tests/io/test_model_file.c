@@ -418,7 +418,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     const char *checkpoint = oct_tmp_write(&tmp, "checkpoint.h5", bytes, size);
     cr_assert_not(is_model(checkpoint));
     oct_free(&bytes);
-    cr_assert_eq(oct_fail_count(), 0, "it is silent");
+    cr_assert_eq(oct_error_count(), 0, "it is silent");
     cr_assert_eq(oct_model_load(&m, checkpoint), OCT_DATA);
     check_said("checkpoint.h5: is not an int8 model");
     check_nothing_held();
@@ -897,7 +897,7 @@ Test(model_file, random_changes_with_a_good_checksum_do_no_harm)
         oct_philox(20, OCT_STREAM_TEST, i, 0, random);
         copy changed = {.path = paths[i % OCT_COUNT(paths)], .change = change_bits, .user = random};
         oct_status status = load_changed(bytes, size, changed);
-        cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_fail_text(0));
+        cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_error_message(0));
         *(status == OCT_OK ? &accepted : &refused) += 1;
     }
     cr_assert(refused > 40 && accepted > 10, "%d refused, %d accepted", refused, accepted);
@@ -924,7 +924,7 @@ Test(model_file, survives_a_lack_of_memory_at_every_place)
         oct_status status = oct_model_load(&loaded, model_path);
         oct_mem_fail_after(0);
         if (status == OCT_OK) break;
-        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_error_message(0));
         cr_assert_eq(oct_mem_live(), live);
     }
     check_same(&m, &loaded);

@@ -69,8 +69,8 @@ static oct_module *import(const char *path, const oct_shape *image)
     OK(oct_onnx_read(&graph, path));
     OK(oct_onnx_fold(&graph, options.h, options.w, options.c));
     oct_status status = oct_onnx_build(&model, &graph, &options, &built);
-    for (size_t i = 0; status != OCT_OK && i < oct_fail_count(); i++)
-        fprintf(stderr, "    %s\n", oct_fail_text(i));
+    for (size_t i = 0; status != OCT_OK && i < oct_error_count(); i++)
+        fprintf(stderr, "    %s\n", oct_error_message(i));
     cr_assert(status == OCT_OK);
     oct_onnx_free(&graph);
     return model;
@@ -110,8 +110,8 @@ static void train(deployment *d, int64_t outputs, int64_t rows)
     batch.probabilities = goals;
     oct_module_train(d->root, true);
     const oct_status prepared = oct_prepare(&d->root, &d->example, &options, &d->fallbacks);
-    for (size_t i = 0; prepared != OCT_OK && i < oct_fail_count(); i++)
-        fprintf(stderr, "    %s\n", oct_fail_text(i));
+    for (size_t i = 0; prepared != OCT_OK && i < oct_error_count(); i++)
+        fprintf(stderr, "    %s\n", oct_error_message(i));
     cr_assert(prepared == OCT_OK);
     oct_text_free(&d->fallbacks);
     OK(oct_train_step_create(&step, d->root, &sgd, DEPLOY_SAMPLES, DEPLOY_LEAF,

@@ -37,7 +37,7 @@ static void put_picture(oct_tmp *tmp, const char *name, uint8_t value)
 static uint8_t value_of(const oct_dataset *data, int64_t index)
 {
     oct_image image = {0};
-    cr_assert(data->format->read(data, index, &image, NULL) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(data->format->read(data, index, &image, NULL) == OCT_OK, "%s", oct_error_message(0));
     const uint8_t value = *(const uint8_t *)image.data;
     cr_assert(image.h == 3 && image.w == 2 + value % 3 && image.c == 1);
     oct_image_free(&image);
@@ -63,7 +63,7 @@ Test(folder, classes_and_pictures_are_in_the_order_of_their_names)
     oct_tmp_create(&tmp);
     make_folder(&tmp);
     cr_assert(open_set(&data, &oct_dataset_folder, tmp.path, OCT_TRAIN) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == 4 && data.classes == 2 && data.h == 0 && data.c == 1);
     cr_assert_str_eq(data.class_names[0], "Zebra");
     cr_assert_str_eq(data.class_names[1], "cat");
@@ -86,7 +86,7 @@ Test(folder, names_of_classes_are_no_names_of_other_outputs)
     make_folder(&tmp);
     const oct_dataset_source source = {
         .format = &oct_dataset_folder, .folder = tmp.path, .channels = 1, .goal = OCT_GOAL_INPUT};
-    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_error_message(0));
     oct_dataset_resize(&data, 64, 64, 1);
     cr_assert(data.count == 4 && data.classes == 64 * 64 && data.labels && !data.class_names);
     oct_dataset_close(&data);
@@ -99,7 +99,7 @@ static void check_refused(const oct_dataset_format *format, const char *path, oc
 {
     oct_dataset data;
     cr_assert(open_set(&data, format, path, split) == OCT_DATA, "accepted, without: %s", words);
-    cr_assert(strstr(oct_fail_text(0), words) != NULL, "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), words) != NULL, "%s", oct_error_message(0));
     cr_assert(oct_mem_live() == 0);
 }
 
@@ -151,8 +151,8 @@ Test(folder, a_damaged_picture_is_named_when_it_is_read)
     oct_tmp_write(&tmp, "train/Zebra/1.png", png_grey, sizeof png_grey / 2);
     cr_assert(open_set(&data, &oct_dataset_folder, tmp.path, OCT_TRAIN) == OCT_OK);
     cr_assert(data.format->read(&data, 0, &image, NULL) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "train/Zebra/1.png: is a damaged PNG file"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "train/Zebra/1.png: is a damaged PNG file"), "%s",
+              oct_error_message(0));
     oct_dataset_close(&data);
     oct_image_free(&image);
     oct_tmp_remove(&tmp);
@@ -240,7 +240,7 @@ Test(csv, fields_are_those_between_commas_and_quotes)
     oct_csv csv;
     oct_tmp_create(&tmp);
     const char *path = oct_tmp_write(&tmp, "a.csv", text, sizeof text - 1);
-    cr_assert(oct_csv_read(&csv, path) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_csv_read(&csv, path) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(csv.rows == 3 && csv.columns == 3);
     for (int i = 0; i < 9; i++)
         cr_assert_str_eq(oct_csv_field(&csv, i / 3, i % 3), want[i]);
@@ -259,7 +259,7 @@ Test(csv, separators_are_those_of_the_first_line_and_blanks_do_not_count)
     oct_tmp_create(&tmp);
     for (size_t i = 0; i < OCT_COUNT(texts); i++) {
         const char *path = oct_tmp_write(&tmp, "a.csv", texts[i], strlen(texts[i]));
-        cr_assert(oct_csv_read(&csv, path) == OCT_OK, "%s", oct_fail_text(0));
+        cr_assert(oct_csv_read(&csv, path) == OCT_OK, "%s", oct_error_message(0));
         cr_assert(csv.rows == 2 && csv.columns == 2, "text %zu", i);
         for (int k = 0; k < 4; k++)
             cr_assert_str_eq(oct_csv_field(&csv, k / 2, k % 2),
@@ -288,7 +288,7 @@ Test(csv, what_is_no_table_is_refused)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         const char *path = oct_tmp_write(&tmp, "a.csv", cases[i].text, cases[i].bytes);
         cr_assert(oct_csv_read(&csv, path) == OCT_DATA);
-        cr_assert(strstr(oct_fail_text(0), cases[i].words), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), cases[i].words), "%s", oct_error_message(0));
         cr_assert(oct_mem_live() == 0);
     }
     oct_tmp_remove(&tmp);
@@ -310,14 +310,14 @@ Test(csv, samples_are_in_the_order_of_the_rows)
     oct_tmp_create(&tmp);
     make_tables(&tmp, "Path,Label\np/2.png,1\n3.png,0\np/1.png,1\n", "p/1.png,2\n");
     cr_assert(open_set(&data, &oct_dataset_csv, tmp.path, OCT_TRAIN) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == 3 && data.classes == 3 && !data.class_names);
     cr_assert(value_of(&data, 0) == 2 && value_of(&data, 1) == 3 && value_of(&data, 2) == 1);
     cr_assert(data.labels[0] == 1 && data.labels[1] == 0 && data.labels[2] == 1);
     oct_dataset_close(&data);
     make_tables(&tmp, "p/2.png,red\n3.png,blue\np/1.png,red\n", "p/1.png,blue\n3.png,red\n");
     cr_assert(open_set(&data, &oct_dataset_csv, tmp.path, OCT_TEST) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert(data.count == 2 && data.classes == 2 && data.labels[0] == 0 && data.labels[1] == 1);
     cr_assert_str_eq(data.class_names[1], "red");
     oct_dataset_close(&data);
@@ -343,7 +343,7 @@ Test(csv, labels_and_names_of_columns_are_read_as_people_write_them)
     for (size_t i = 0; i < OCT_COUNT(texts); i++) {
         make_tables(&tmp, texts[i], texts[i]);
         cr_assert(open_set(&data, &oct_dataset_csv, tmp.path, OCT_TRAIN) == OCT_OK, "%zu: %s", i,
-                  oct_fail_text(0));
+                  oct_error_message(0));
         cr_assert(data.count == 3 && data.classes == 2, "text %zu", i);
         cr_assert(data.labels[0] == 1 && data.labels[1] == 0 && data.labels[2] == 1, "text %zu", i);
         oct_dataset_close(&data);
@@ -363,7 +363,7 @@ Test(csv, several_numbers_are_values)
     make_tables(&tmp, "path,a,b\np/1.png,0.5,-1e3\n3.png,1,0\n", "p/1.png,1,2\n");
     const oct_dataset_source source = {
         .format = &oct_dataset_csv, .folder = tmp.path, .channels = 1, .goal = OCT_GOAL_VALUES};
-    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(data.count == 2 && data.classes == 2);
     cr_assert(data.values[0] == 0.5F && data.values[1] == -1000.0F && data.values[2] == 1.0F);
     oct_dataset_close(&data);
@@ -422,8 +422,8 @@ Test(csv, maps_are_numbers_of_png_files_as_they_are)
                                  .channels = 3,
                                  .classes = 13,
                                  .goal = OCT_GOAL_MAP};
-    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(data.format->read(&data, 0, &image, &map) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(data.format->read(&data, 0, &image, &map) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(map.dtype == OCT_S32 && map.h == image.h && map.w == image.w);
     int32_t largest = 0;
     for (int64_t i = 0; i < oct_image_numel(&map); i++)
@@ -433,11 +433,12 @@ Test(csv, maps_are_numbers_of_png_files_as_they_are)
     source.classes = 12;
     cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK);
     cr_assert(data.format->read(&data, 0, &image, &map) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "has class 12, but there are 12; raise data.classes"));
+    cr_assert(strstr(oct_error_message(0), "has class 12, but there are 12; raise data.classes"));
     oct_dataset_close(&data);
     cr_assert(oct_dataset_open(&data, &source, OCT_TEST) == OCT_OK);
     cr_assert(data.format->read(&data, 0, &image, &map) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "x.png: is a damaged PNG file: a map of classes is grey"));
+    cr_assert(
+        strstr(oct_error_message(0), "x.png: is a damaged PNG file: a map of classes is grey"));
     oct_dataset_close(&data);
     oct_image_free(&image);
     oct_image_free(&map);

@@ -16,14 +16,14 @@ static oct_status read_text(oct_recipe *recipe, const char *text)
 
 static void show_problems(void)
 {
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        fprintf(stderr, "problem %zu: %s\n", i, oct_fail_text(i));
+    for (size_t i = 0; i < oct_error_count(); i++)
+        fprintf(stderr, "problem %zu: %s\n", i, oct_error_message(i));
 }
 
 /* The first line of a problem, without the file's excerpt. */
 static void check_first_line(size_t problem, const char *want, const char *about)
 {
-    const char *text = oct_fail_text(problem);
+    const char *text = oct_error_message(problem);
     size_t length = strcspn(text, "\n");
     cr_assert(length == strlen(want) && memcmp(text, want, length) == 0,
               "%s\n--- got\n%.*s\n--- wanted\n%s", about, (int)length, text, want);
@@ -38,8 +38,8 @@ static void check_refused(const char *text, const char *override, const char *wa
     const char *about = override ? override : text;
     cr_assert(status == OCT_USAGE, "accepted: %s", about);
     check_first_line(0, want, about);
-    if (oct_fail_count() != 1) show_problems();
-    cr_assert(oct_fail_count() == 1, "%zu problems: %s", oct_fail_count(), about);
+    if (oct_error_count() != 1) show_problems();
+    cr_assert(oct_error_count() == 1, "%zu problems: %s", oct_error_count(), about);
     cr_assert(recipe.name == NULL && recipe.seed == 0);
     cr_assert(oct_mem_live() == live, "%s: %zu bytes leaked", about, oct_mem_live() - live);
 }
@@ -358,7 +358,7 @@ Test(recipe, a_key_given_twice_on_the_command_line_is_refused)
     cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 3) == OCT_USAGE);
     check_first_line(
         0, "command line: 'seed=2': seed was given before, as 'seed=1'; keep one of them", "twice");
-    cr_assert(oct_fail_count() == 1);
+    cr_assert(oct_error_count() == 1);
 }
 
 Test(recipe, ten_mistakes_are_ten_problems_in_one_run)
@@ -385,11 +385,11 @@ Test(recipe, ten_mistakes_are_ten_problems_in_one_run)
         "command line: 'qat.epochs=-1': -1 is ", "command line: 'log=3': 'log' is a section",
     };
     cr_assert(status == OCT_USAGE);
-    if (oct_fail_count() != 10) show_problems();
-    cr_assert(oct_fail_count() == 10);
+    if (oct_error_count() != 10) show_problems();
+    cr_assert(oct_error_count() == 10);
     for (size_t i = 0; i < 10; i++)
-        cr_assert(strncmp(oct_fail_text(i), begins[i], strlen(begins[i])) == 0, "%zu: %s", i,
-                  oct_fail_text(i));
+        cr_assert(strncmp(oct_error_message(i), begins[i], strlen(begins[i])) == 0, "%zu: %s", i,
+                  oct_error_message(i));
 }
 
 Test(recipe, a_problem_shows_the_line_with_a_caret_and_what_is_allowed)
@@ -397,10 +397,10 @@ Test(recipe, a_problem_shows_the_line_with_a_caret_and_what_is_allowed)
     oct_recipe recipe;
     cr_assert(read_text(&recipe, HEAD "calibrate:\n  # \xc3\xa4\n  \"\xc3\xa4nd\": 1 \xc3\xb6\n") ==
               OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "r.yaml:4:3: unknown key 'calibrate.\xc3\xa4nd'\n"
-                                       "4 |   \"\xc3\xa4nd\": 1 \xc3\xb6\n"
-                                       "  |   ^~~~~\n"
-                                       "allowed in 'calibrate': batches");
+    cr_assert_str_eq(oct_error_message(0), "r.yaml:4:3: unknown key 'calibrate.\xc3\xa4nd'\n"
+                                           "4 |   \"\xc3\xa4nd\": 1 \xc3\xb6\n"
+                                           "  |   ^~~~~\n"
+                                           "allowed in 'calibrate': batches");
 }
 
 Test(recipe, of_a_long_line_the_part_around_the_mistake_is_shown)
@@ -409,15 +409,15 @@ Test(recipe, of_a_long_line_the_part_around_the_mistake_is_shown)
     char text[700];
     snprintf(text, sizeof text, HEAD "%*sseed: 10x%*s# end\n", 0, "", 500, "");
     cr_assert(read_text(&recipe, text) == OCT_USAGE);
-    cr_assert(strlen(oct_fail_text(0)) < 300);
+    cr_assert(strlen(oct_error_message(0)) < 300);
     snprintf(text, sizeof text, HEAD "data: {path: %0300d, flip: maybe}\n", 7);
     cr_assert(read_text(&recipe, text) == OCT_USAGE);
-    cr_assert(oct_fail_count() == 1);
-    const char *marks = strrchr(oct_fail_text(0), '\n') + 1,
-               *line = strstr(oct_fail_text(0), "2 |");
+    cr_assert(oct_error_count() == 1);
+    const char *marks = strrchr(oct_error_message(0), '\n') + 1,
+               *line = strstr(oct_error_message(0), "2 |");
     cr_assert(strncmp(line + (strchr(marks, '^') - marks), "maybe}", 6) == 0, "%s",
-              oct_fail_text(0));
-    cr_assert(strncmp(strchr(marks, '^'), "^~~~~", 6) == 0, "%s", oct_fail_text(0));
+              oct_error_message(0));
+    cr_assert(strncmp(strchr(marks, '^'), "^~~~~", 6) == 0, "%s", oct_error_message(0));
 }
 
 Test(recipe, after_broken_yaml_nothing_is_said_to_be_missing)
@@ -425,7 +425,7 @@ Test(recipe, after_broken_yaml_nothing_is_said_to_be_missing)
     oct_recipe recipe;
     const char *override = "sed=1";
     cr_assert(oct_recipe_read(&recipe, "r.yaml", "sed: 1\nname: [a\n", &override, 1) == OCT_USAGE);
-    cr_assert(oct_fail_count() == 4);
+    cr_assert(oct_error_count() == 4);
     check_first_line(3, "command line: 'sed=1': unknown key 'sed'; did you mean 'seed'?", "line");
 }
 
@@ -444,7 +444,7 @@ Test(recipe, nested_and_endless_mistakes_end_early)
     for (int i = 0; i < BYTES; i += 10)
         memcpy(text + i, "sedsed: 1\n", 10);
     cr_assert(read_text(&recipe, text) == OCT_USAGE);
-    cr_assert(oct_fail_count() == 51);
+    cr_assert(oct_error_count() == 51);
     check_first_line(
         50, "r.yaml:51:1: the rest was not read: too many problems; correct those first", "");
     cr_assert(oct_seconds() - begin < 2);
@@ -473,11 +473,11 @@ Test(recipe, files_are_read_and_refused_by_their_bytes)
     path = oct_tmp_write(&tmp, "big.yaml", big, (1 << 20) + 1);
     oct_free(&big);
     cr_assert(oct_recipe_read(&recipe, path, NULL, NULL, 0) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "1.05 MB") != NULL);
+    cr_assert(strstr(oct_error_message(0), "1.05 MB") != NULL);
 
     path = oct_tmp_path(&tmp, "none.yaml");
     cr_assert(oct_recipe_read(&recipe, path, NULL, NULL, 0) == OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), path) != NULL);
+    cr_assert(strstr(oct_error_message(0), path) != NULL);
     oct_tmp_remove(&tmp);
 }
 
@@ -492,7 +492,7 @@ Test(recipe, texts_have_a_longest_length)
     oct_recipe_free(&recipe);
     override[5 + OCT_RECIPE_TEXT_MAX] = 'x';
     cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 1) == OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "': a text of 1025 bytes; at most 1024 are allowed"));
+    cr_assert(strstr(oct_error_message(0), "': a text of 1025 bytes; at most 1024 are allowed"));
 }
 
 static void check_word(const oct_key *key, size_t value)
@@ -503,7 +503,7 @@ static void check_word(const oct_key *key, size_t value)
     snprintf(word, sizeof word, "%s=%s", key->name, oct_registry_name(key->table, value));
     const char *overrides[] = {word, "float.milestones=[1]", "qat.milestones=[1]"};
     cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 3) == OCT_OK, "%s",
-              oct_fail_text(0));
+              oct_error_message(0));
     cr_assert_eq(*(unsigned *)oct_key_field(key, &recipe), value, "%s", word);
     cr_assert(oct_key_print(key, &recipe, &text) == OCT_OK);
     cr_assert_str_eq(text.data, oct_registry_name(key->table, value));
@@ -587,12 +587,12 @@ Test(recipe, lists_of_texts_arrive_and_are_written_as_they_were)
                               HEAD "quant:\n  float_layers: [layer1.*, 0, 'a, b]', true, 'q\"q']\n"
                                    "  int16_layers: [other]\n",
                               &override, 1) == OCT_OK,
-              "%s", oct_fail_text(0));
+              "%s", oct_error_message(0));
     check_texts(&first.quant_float_layers, floats, 5);
     check_texts(&first.quant_int16_layers, wide, 3);
     cr_assert_eq(first.plugins.count, 0);
     cr_assert(oct_recipe_write(&first, true, &one) == OCT_OK);
-    cr_assert(read_text(&second, one.data) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(read_text(&second, one.data) == OCT_OK, "%s", oct_error_message(0));
     check_texts(&second.quant_float_layers, floats, 5);
     check_texts(&second.quant_int16_layers, wide, 3);
     cr_assert(oct_recipe_write(&second, true, &two) == OCT_OK);
@@ -617,7 +617,7 @@ static void check_longest(const char *key, const char *item, int most)
     cr_assert(read_text(&recipe, text.data) == OCT_USAGE);
     snprintf(want, sizeof want, "%s: more than %d values; a list holds at most %d", key, most,
              most);
-    cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), want), "%s", oct_error_message(0));
     oct_text_free(&text);
     cr_assert(oct_mem_live() == 0);
 }
@@ -659,7 +659,8 @@ Test(recipe, the_first_rows_of_a_sensitivity_table_become_16_bit_layers)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_recipe recipe;
         oct_text identity = {0};
-        cr_assert(read_with_table(&recipe, table, cases[i].key) == OCT_OK, "%s", oct_fail_text(0));
+        cr_assert(read_with_table(&recipe, table, cases[i].key) == OCT_OK, "%s",
+                  oct_error_message(0));
         check_texts(&recipe.quant_int16_layers, want, cases[i].count);
         cr_assert(oct_recipe_write(&recipe, true, &identity) == OCT_OK);
         cr_assert(strstr(identity.data, "sensitivity") == NULL, "a checkpoint needs no table");
@@ -728,8 +729,8 @@ Test(recipe, each_mistake_in_a_sensitivity_table_has_its_sentence)
         oct_recipe recipe;
         cr_assert(read_with_table(&recipe, table_mistakes[i].table, table_mistakes[i].key) !=
                   OCT_OK);
-        const char *text = oct_fail_text(0), *want = table_mistakes[i].problem;
-        cr_assert(oct_fail_count() == 1 && strlen(text) >= strlen(want) &&
+        const char *text = oct_error_message(0), *want = table_mistakes[i].problem;
+        cr_assert(oct_error_count() == 1 && strlen(text) >= strlen(want) &&
                       strcmp(text + strlen(text) - strlen(want), want) == 0,
                   "\n--- got\n%s\n--- wanted\n%s", text, want);
         cr_assert(oct_mem_live() == 0);
@@ -742,7 +743,7 @@ Test(recipe, topk_and_ratio_of_a_table_exclude_each_other)
     const char *overrides[] = {"quant.sensitivity=none", "quant.sensitivity_topk=1",
                                "quant.sensitivity_ratio=0.5"};
     cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 2) == OCT_DATA, "no such file");
-    cr_assert(strstr(oct_fail_text(0), "none: "));
+    cr_assert(strstr(oct_error_message(0), "none: "));
     oct_tmp tmp;
     char file[600];
     oct_tmp_create(&tmp);
@@ -792,10 +793,10 @@ Test(recipe, what_is_written_reads_back_the_same)
                                    "data.std=[1,1e-3]", "seed=1000000000000000"};
         bool taken = strcmp(names[i], "null") == 0 || strcmp(names[i], "~") == 0;
         cr_assert(oct_recipe_read(&first, "r.yaml", HEAD, overrides, 5) == OCT_OK, "%s",
-                  oct_fail_text(0));
+                  oct_error_message(0));
         cr_assert_str_eq(first.output, taken ? "runs/run" : names[i]);
         cr_assert(oct_recipe_write(&first, false, &one) == OCT_OK);
-        cr_assert(read_text(&second, one.data) == OCT_OK, "%s", oct_fail_text(0));
+        cr_assert(read_text(&second, one.data) == OCT_OK, "%s", oct_error_message(0));
         cr_assert_str_eq(first.output, second.output);
         cr_assert(first.float_lr == second.float_lr && first.seed == second.seed);
         cr_assert(memcmp(&first.data_mean, &second.data_mean, sizeof first.data_mean) == 0);
@@ -837,7 +838,7 @@ Test(recipe, identity_leaves_out_what_changes_no_bit)
     cr_assert(oct_recipe_compare(&there, &here, &difference) == OCT_OK);
     cr_assert(difference.length == 0);
     oct_recipe_free(&there);
-    cr_assert(read_text(&there, a.data) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(read_text(&there, a.data) == OCT_OK, "%s", oct_error_message(0));
     oct_recipe_free(&there);
 
     cr_assert(read_text(&there, HEAD "float: {lr: 0.2}\ndata: {format: cifar10}\n") == OCT_OK);
@@ -876,7 +877,8 @@ Test(recipe, memory_that_runs_out_is_said_and_leaves_nothing)
             break;
         }
         failures++;
-        cr_assert(status == OCT_RESOURCE, "allocation %lld: %s", (long long)n, oct_fail_text(0));
+        cr_assert(status == OCT_RESOURCE, "allocation %lld: %s", (long long)n,
+                  oct_error_message(0));
         cr_assert(oct_mem_live() == 0, "allocation %lld", (long long)n);
     }
     cr_assert(failures > 5 && failures < 199);
@@ -892,7 +894,8 @@ Test(recipe, the_shipped_recipes_are_good)
         char path[600];
         oct_recipe recipe;
         snprintf(path, sizeof path, OCT_SOURCE_DIR "/launch/recipes/%s.yaml", files[i]);
-        cr_assert(oct_recipe_read(&recipe, path, NULL, NULL, 0) == OCT_OK, "%s", oct_fail_text(0));
+        cr_assert(oct_recipe_read(&recipe, path, NULL, NULL, 0) == OCT_OK, "%s",
+                  oct_error_message(0));
         cr_assert_str_eq(recipe.name, files[i]);
         oct_recipe_free(&recipe);
     }

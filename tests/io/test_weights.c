@@ -361,7 +361,8 @@ Test(weights, survive_when_memory_runs_out)
         oct_status status = oct_weights_read(&w, path);
         if (status == OCT_OK) status = load(&w, root, NULL, NULL, &report);
         oct_mem_fail_after(0);
-        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%d: %s", status, oct_fail_text(0));
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%d: %s", status,
+                  oct_error_message(0));
         oct_fail_clear();
         oct_weight_report_free(&report);
         oct_weights_free(&w);

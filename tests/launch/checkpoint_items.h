@@ -18,9 +18,9 @@ static inline size_t read_item(const char *file, const char *item, void *data, s
     oct_h5 *h5 = NULL;
     oct_dtype dtype;
     oct_shape shape;
-    cr_assert(oct_file_read(file, 1 << 28, &bytes, &size) == OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(oct_h5_open_checked(&h5, bytes, size, file) == OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(oct_h5_describe(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_file_read(file, 1 << 28, &bytes, &size) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_h5_open_checked(&h5, bytes, size, file) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_h5_describe(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_error_message(0));
     size_t needed = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
     cr_assert(needed <= room);
     cr_assert(oct_h5_read(h5, item, dtype, shape, data) == OCT_OK);

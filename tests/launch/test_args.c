@@ -38,8 +38,9 @@ static oct_args args;
 static void refused(oct_status status, const char *sentence)
 {
     cr_assert_eq(status, OCT_USAGE, "accepted, wanted: %s", sentence);
-    cr_assert_eq(oct_fail_count(), 1u, "%zu problems, wanted one: %s", oct_fail_count(), sentence);
-    cr_assert_str_eq(oct_fail_text(0), sentence);
+    cr_assert_eq(oct_error_count(), 1u, "%zu problems, wanted one: %s", oct_error_count(),
+                 sentence);
+    cr_assert_str_eq(oct_error_message(0), sentence);
 }
 
 Test(args, takes_words_and_options_in_any_order)
@@ -149,7 +150,7 @@ Test(args, refuses_contradictions_and_unknown_progress)
 Test(args, reports_all_mistakes_at_once)
 {
     cr_assert_eq(PARSE("a", "--zebra", "--count", "x", "--output="), OCT_USAGE);
-    cr_assert_eq(oct_fail_count(), 3u);
+    cr_assert_eq(oct_error_count(), 3u);
 }
 
 Test(args, an_earlier_failure_is_forgotten)

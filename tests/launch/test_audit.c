@@ -80,7 +80,7 @@ static void live(const oct_comm *comm, void *user)
         oct_trainer_destroy(&trainer);
     }
     if (r->status[rank] != OCT_OK)
-        snprintf(r->said[rank], sizeof r->said[rank], "%s", oct_fail_text(0));
+        snprintf(r->said[rank], sizeof r->said[rank], "%s", oct_error_message(0));
 }
 
 static void run_ranks(run *r, int ranks)
@@ -323,7 +323,7 @@ static void compare_whole(const oct_comm *comm, void *user)
     if (status != OCT_OK) abort();
     if (group->rank == 1) flip_momentum(&trainer);
     r->status[group->rank] = oct_replica_check_whole(&trainer.training, group, trainer.step);
-    snprintf(r->said[group->rank], sizeof r->said[0], "%s", oct_fail_text(0));
+    snprintf(r->said[group->rank], sizeof r->said[0], "%s", oct_error_message(0));
     oct_trainer_destroy(&trainer);
 }
 

@@ -2,7 +2,7 @@
 #include "core/base/mem.h"
 #include "io/model/model_file.h"
 #include "launch/cmd/command.h"
-#include "octet_version.h"
+#include <octet/version.h>
 #include "quant/target/target.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"

@@ -152,7 +152,7 @@ static oct_image picture_of(const char *page, int nth)
     const int length = (int)strcspn(page, "\"");
     cr_assert(length < 4096 && EVP_DecodeBlock(bytes, (const uint8_t *)page, length) > 0);
     const oct_encoded file = {.name = "page", .bytes = bytes, .size = (size_t)length / 4 * 3};
-    cr_assert(oct_image_decode(&image, &file, 1) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_image_decode(&image, &file, 1) == OCT_OK, "%s", oct_error_message(0));
     return image;
 }
 

@@ -153,6 +153,6 @@ Test(stopping, one_that_cannot_be_of_the_plan_is_refused)
     for (size_t i = 0; i < OCT_COUNT(bad); i++) {
         oct_plan plan = oct_plan_of(&recipe, 50);
         cr_assert_eq(oct_early_stopping_apply(&bad[i], &plan, "x.h5"), OCT_DATA);
-        cr_assert_eq(strncmp(oct_fail_text(0), "x.h5: says that ", 16), 0);
+        cr_assert_eq(strncmp(oct_error_message(0), "x.h5: says that ", 16), 0);
     }
 }

@@ -40,7 +40,8 @@ static tensors open_tensors(const char *path)
 {
     tensors t = {0};
     uint64_t length;
-    cr_assert(oct_file_read(path, 1 << 28, &t.bytes, &t.size) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_file_read(path, 1 << 28, &t.bytes, &t.size) == OCT_OK, "%s",
+              oct_error_message(0));
     memcpy(&length, t.bytes, sizeof length);
     cr_assert(length % 8 == 0 && length <= t.size - 8);
     t.header = json_loadb((const char *)t.bytes + 8, length, 0, NULL);
@@ -77,7 +78,7 @@ static void read_state(const char *file, const char *item, float *data, size_t r
     oct_shape shape;
     cr_assert(oct_file_read(file, 1 << 28, &bytes, &size) == OCT_OK);
     cr_assert(oct_h5_open_checked(&h5, bytes, size, file) == OCT_OK);
-    cr_assert(oct_h5_describe(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_h5_describe(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_error_message(0));
     cr_assert((size_t)oct_shape_numel(&shape) <= room);
     cr_assert(oct_h5_read(h5, item, dtype, shape, data) == OCT_OK);
     oct_h5_close(&h5);
@@ -189,7 +190,7 @@ Test(export, a_float_network_is_its_layers_with_their_own_names)
 {
     oct_onnx_graph g;
     export_to(FLOAT_END, "onnx", "a.onnx");
-    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(g.opset, 13);
     cr_assert_eq(count_nodes(&g, "Conv"), 4);
     cr_assert_eq(count_nodes(&g, "BatchNormalization"), 4);
@@ -207,7 +208,7 @@ Test(export, an_int8_model_has_codes_between_its_layers)
     oct_onnx_graph g;
     OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx", "--all-values");
     oct_check_exit(job, 0);
-    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(count_nodes(&g, "Conv"), 4);
     cr_assert_eq(count_nodes(&g, "QuantizeLinear"), 1 + 4 + 1);
     cr_assert_eq(g.num_outputs, 1 + 8); /* logits; codes of input, layers and pools */
@@ -233,9 +234,9 @@ static float *golden(const char *path, const char *member, const char *shape)
     oct_array array;
     float *numbers;
     char text[96];
-    cr_assert(oct_zip_open(&zip, path) == OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(oct_zip_member(zip, member, &span) == OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(oct_npy_take(&array, &span, member, NULL) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_zip_open(&zip, path) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_zip_member(zip, member, &span) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_npy_take(&array, &span, member, NULL) == OCT_OK, "%s", oct_error_message(0));
     oct_zip_close(&zip);
     cr_assert(array.kind == 'f' && array.bytes == sizeof(float));
     cr_assert_str_eq(oct_shape_text(&array.shape, text), shape);
@@ -255,7 +256,7 @@ Test(export, golden_samples_are_those_of_the_model)
     export_to(MODEL, "onnx", "a.onnx");
     float *input = golden("a.onnx.golden.npz", "input.npy", "(8, 1, 12, 12)");
     float *output = golden("a.onnx.golden.npz", "output.npy", "(8, 10)");
-    cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_error_message(0));
     cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
     cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_fallbacks) == OCT_OK);
     for (int i = 0; i < COUNT; i++) {
@@ -274,7 +275,7 @@ Test(export, pixels_go_in_as_bytes_that_become_the_same_values)
     oct_onnx_graph g;
     OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx", "--pixels");
     oct_check_exit(job, 0);
-    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(g.values[g.inputs[0]].dtype, OCT_U8);
     cr_assert_eq(count_nodes(&g, "Cast"), 1);
     oct_onnx_free(&g);

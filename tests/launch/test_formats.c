@@ -177,7 +177,7 @@ static int compare(oct_h5 *a, oct_h5 *b, const char *prefix)
         cr_assert(oct_h5_describe(a, path, &dtype, &shape) == OCT_OK &&
                       oct_h5_read_new(a, path, dtype, shape, &x) == OCT_OK &&
                       oct_h5_read_new(b, path, dtype, shape, &y) == OCT_OK,
-                  "%s", oct_fail_text(0));
+                  "%s", oct_error_message(0));
         const size_t size = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
         cr_expect(memcmp(x, y, size) == 0, "%s", path);
         oct_free(&x);

@@ -14,7 +14,7 @@ static void evaluate(oct_trainer *trainer, int64_t batch, float *logits)
     oct_status status = oct_outputs_create(&outputs, recipe, &test_data, &oct_collective_one);
     if (status == OCT_OK)
         status = oct_evaluate_local(trainer->model, recipe, &test_data, batch, &outputs);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     memcpy(logits, outputs.y, TEST * CLASSES * sizeof(float));
     oct_outputs_free(&outputs);
 }
@@ -133,7 +133,7 @@ static size_t run_tower(oct_module *root, int64_t samples, int64_t at_a_time)
             x[i] = pixel(i);
         oct_status status =
             oct_forward_run(&f, oct_leaves_split(n, 1, 0, 1), OCT_SHAPE(n, WIDTH), x, &y);
-        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+        cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
         for (int64_t i = 0; i < n * WIDTH; i++) {
             const float first = pixel(i) + 1.0F, top = first > 0 ? first : 0;
             cr_assert_float_eq(oct_f32(y)[i], 2 * top, 0);

@@ -73,7 +73,7 @@ Test(html, without_memory_there_is_no_report)
         oct_mem_fail_after(nth);
         status = oct_page_text(&page, run.path, NULL);
         oct_mem_fail_after(0);
-        cr_assert(status == OCT_OK || oct_fail_code() == OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert(status == OCT_OK || oct_fail_code() == OCT_RESOURCE, "%s", oct_error_message(0));
         oct_fail_clear();
         if (status == OCT_OK) cr_assert_str_eq(page.data, whole.data, "%lld", (long long)nth);
     }

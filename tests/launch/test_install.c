@@ -1,6 +1,6 @@
 /* The installed files are enough: self-contained headers, a library, a program that finds its recipes; and the README's
  * network builds against them. */
-#include "octet_version.h"
+#include <octet/version.h>
 #include "tests/launch/installed.h"
 
 #include <criterion/criterion.h>

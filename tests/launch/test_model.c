@@ -76,7 +76,7 @@ static void check_gradients(const oct_model_spec *spec)
     RIG_OK(oct_params_bind(&r.params, r.root, &r.leaves));
     rig_input(&r, OCT_SHAPE(3, 32, 32, 3), 1e-3F);
     oct_tensor *y = rig_run(&r, true);
-    cr_assert(y, "%s: %s", spec->name, oct_fail_text(0));
+    cr_assert(y, "%s: %s", spec->name, oct_error_message(0));
     cr_assert(isfinite(loss.loss_sum), "%s: the loss is %g", spec->name, loss.loss_sum);
     rig_backward(&r, y, NULL);
     for (size_t i = 0; i < r.params.count; i++) {
@@ -110,7 +110,7 @@ Test(model, every_one_takes_its_smallest_image, .timeout = 300)
         rig r = rig_of(root, rig_call_root, 2, 2);
         rig_input(&r, OCT_SHAPE(2, spec->min_size, spec->min_size, 1), 1e-3F);
         const oct_tensor *y = rig_run(&r, false);
-        cr_assert(y, "%s: %s", spec->name, oct_fail_text(0));
+        cr_assert(y, "%s: %s", spec->name, oct_error_message(0));
         oct_shape pixels = OCT_SHAPE(2, spec->min_size, spec->min_size, 7);
         oct_shape want = spec->per_pixel ? pixels : OCT_SHAPE(2, 7);
         cr_assert(oct_shape_equal(&y->shape, &want), "%s", spec->name);
@@ -191,7 +191,7 @@ static int64_t evaluate(oct_module *root, float logits[MOST_LOGITS])
     rig_fill(oct_f32(x), oct_numel(x), 1e-3F, 5);
     oct_module_train(root, false);
     const oct_tensor *y = oct_call(cx, root, x);
-    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(y, "%s", oct_error_message(0));
     int64_t count = oct_numel(y);
     memcpy(logits, y->data, (size_t)count * sizeof(float));
     oct_module_train(root, true);
@@ -207,7 +207,7 @@ Test(model, fused_by_hand_it_computes_what_it_did, .timeout = 300)
         oct_module *root = built(spec);
         static float before[MOST_LOGITS], after[MOST_LOGITS];
         int64_t count = evaluate(root, before);
-        cr_assert_eq(spec->fuse(&root), OCT_OK, "%s: %s", spec->name, oct_fail_text(0));
+        cr_assert_eq(spec->fuse(&root), OCT_OK, "%s: %s", spec->name, oct_error_message(0));
         cr_assert_eq(evaluate(root, after), count);
         /* Float sums in another order, over up to 50 layers. */
         oct_check_near_f32(after, before, count, 1e-3, 1e-3, spec->name);

@@ -48,7 +48,7 @@ static void skip_one(oct_trainer *trainer, float value)
     oct_step_result result;
     const int64_t step = trainer->step;
     const oct_status status = step_on(trainer, value, &result);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     cr_assert(result.skipped && isnan(result.loss) && trainer->step == step + 1, "step %d, %g",
               (int)step, (double)value);
 }
@@ -139,7 +139,7 @@ static void check_ends(oct_trainer *trainer, const char *words)
     const int64_t step = trainer->step;
     const state_digest before = digest_of(trainer);
     cr_assert_eq(step_on(trainer, NAN, &result), OCT_NUMERIC);
-    cr_assert(strstr(oct_fail_text(0), words), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), words), "%s", oct_error_message(0));
     cr_assert(trainer->step == step && same(before, digest_of(trainer)));
     oct_fail_clear();
 }

@@ -17,7 +17,7 @@ typedef struct own_program {
 
 static void must(oct_status status)
 {
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
 }
 
 static void begin_program(own_program *p)

@@ -133,17 +133,18 @@ Test(quant_keys, that_name_nothing_are_refused_before_the_first_step)
     cr_assert_eq(try_start("quant.int16_layers=[features.99]"), OCT_PREPARE);
     cr_assert(some_problem_says("quant.int16_layers 'features.99': no module that can be quantized "
                                 "has this path; did you mean 'features."),
-              "%s", oct_fail_text(0));
+              "%s", oct_error_message(0));
     cr_assert_eq(try_start("quant.float_layers=[tail*]"), OCT_PREPARE);
-    cr_assert(some_problem_says("quant.float_layers 'tail*': no module"), "%s", oct_fail_text(0));
+    cr_assert(some_problem_says("quant.float_layers 'tail*': no module"), "%s",
+              oct_error_message(0));
     cr_assert_eq(try_start("quant.setters=[type:liner=float]"), OCT_PREPARE);
     cr_assert(some_problem_says("quant.setters 'type:liner': the model has no module or op of this "
                                 "type; did you mean 'linear'?"),
-              "%s", oct_fail_text(0));
+              "%s", oct_error_message(0));
     cr_assert_eq(try_start("quant.setters=[haed=int16]"), OCT_PREPARE);
     cr_assert(some_problem_says("quant.setters 'haed': no module that can be quantized has this "
                                 "path; did you mean 'head'?"),
-              "%s", oct_fail_text(0));
+              "%s", oct_error_message(0));
     cr_assert_eq(try_start("quant.observer=min_mx quant.fake_quant=afine"), OCT_USAGE);
     cr_assert(some_problem_says("quant.observer: there is no observer 'min_mx'; did you mean "
                                 "'min_max'?"));
@@ -154,7 +155,7 @@ Test(quant_keys, that_name_nothing_are_refused_before_the_first_step)
 Test(quant_keys, that_a_target_does_not_allow_are_refused_with_the_remedy)
 {
     cr_assert_eq(try_start("quant.target=pow2"), OCT_USAGE);
-    cr_assert(some_problem_says("write quant.batch_norm: folded"), "%s", oct_fail_text(0));
+    cr_assert(some_problem_says("write quant.batch_norm: folded"), "%s", oct_error_message(0));
     cr_assert_eq(try_start("quant.target=pow2 quant.batch_norm=folded quant.bits=16"), OCT_USAGE);
     cr_assert(some_problem_says("quant.bits: target pow2 has no 16-bit activations"));
     cr_assert_eq(try_start("quant.target=pow2 quant.batch_norm=folded quant.int16_layers=[head]"),
@@ -247,7 +248,7 @@ static oct_sensitivity measure(oct_module *model, oct_recipe *recipe)
                                  .fetch = fetch,
                                  .user = recipe};
     oct_status status = oct_sensitivity_measure(&table, model, &data, &oct_collective_one);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     return table;
 }
 

@@ -237,7 +237,7 @@ Test(ranks, a_line_that_is_no_host_is_refused_with_file_and_line)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         write_hosts(cases[i].text);
         cr_assert_eq(oct_rank_hosts_read(&hosts, "hosts"), OCT_USAGE);
-        cr_assert_str_eq(oct_fail_text(0), cases[i].sentence);
+        cr_assert_str_eq(oct_error_message(0), cases[i].sentence);
         oct_rank_hosts_free(&hosts);
     }
     cr_assert_eq(oct_rank_hosts_parse(&hosts, "a:1,,b"), OCT_USAGE);

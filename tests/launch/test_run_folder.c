@@ -41,7 +41,7 @@ static oct_recipe recipe_for(const char *output, const char *override)
     const char *overrides[] = {word, override};
     oct_status status = oct_recipe_read(
         recipe, "test.yaml", "schema: 1\nmodel:\n  name: cnn-small\n", overrides, override ? 2 : 1);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     num_recipes++;
     return *recipe;
 }
@@ -86,7 +86,7 @@ Test(run_folder, what_a_killed_session_was_writing_is_nobodys_and_is_removed)
     json_t *result;
     oct_tmp_write_text(&tmp, "new/lock", "");
     oct_tmp_write_text(&tmp, left[0], "schema");
-    cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_OK, "%s", oct_error_message(0));
     oct_tmp_write_text(&tmp, left[1], "");
     oct_run_folder folder = opened(&recipe, 0);
     oct_run_folder_close(&folder);
@@ -100,12 +100,12 @@ Test(run_folder, foreign_files_are_left_alone)
     json_t *result;
     oct_tmp_write_text(&tmp, "photos/cat.jpg", "x");
     cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "holds no Octet run"), "%s", oct_fail_text(0));
-    cr_assert(strstr(oct_fail_text(0), "photos"));
+    cr_assert(strstr(oct_error_message(0), "holds no Octet run"), "%s", oct_error_message(0));
+    cr_assert(strstr(oct_error_message(0), "photos"));
 
     oct_recipe other = recipe_for(oct_tmp_path(&tmp, "photos/cat.jpg"), NULL);
     cr_assert_eq(oct_run_folder_look(&other, &result), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "is a file"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "is a file"), "%s", oct_error_message(0));
 }
 
 Test(run_folder, a_recipe_of_another_identity_is_refused_naming_each_key)
@@ -116,7 +116,7 @@ Test(run_folder, a_recipe_of_another_identity_is_refused_naming_each_key)
     oct_recipe other = recipe_for(oct_tmp_path(&tmp, "a"), "seed=5");
     json_t *result;
     cr_assert_eq(oct_run_folder_look(&other, &result), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "seed"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "seed"), "%s", oct_error_message(0));
     oct_recipe same = recipe_for(oct_tmp_path(&tmp, "a"), "threads=2");
     cr_assert_eq(oct_run_folder_look(&same, &result), OCT_OK);
 }
@@ -257,10 +257,10 @@ Test(run_folder, data_are_compared_with_those_of_the_last_session)
                      OCT_OK);
     cr_assert_eq(same_data(&folder, 9, "ab"), OCT_OK);
     cr_assert_eq(same_data(&folder, 8, "ab"), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "test.images is 8, and was 9 (run.json); give it"), "%s",
-              oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "test.images is 8, and was 9 (run.json); give it"), "%s",
+              oct_error_message(0));
     cr_assert_eq(same_data(&folder, 9, "ac"), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "test.contents is ac..., and was ab..."));
+    cr_assert(strstr(oct_error_message(0), "test.contents is ac..., and was ab..."));
     oct_run_folder_close(&folder);
 }
 

@@ -11,7 +11,7 @@ static void take_steps(oct_trainer *trainer, int64_t steps)
     oct_step_result result;
     for (int64_t i = 0; i < steps; i++)
         cr_assert_eq(oct_trainer_step(trainer, &result), OCT_OK, "step %d: %s", (int)trainer->step,
-                     oct_fail_text(0));
+                     oct_error_message(0));
 }
 
 /* The first steps of a phase may take memory. */

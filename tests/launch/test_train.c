@@ -202,8 +202,8 @@ static const char *fail_after(int64_t step, int64_t saved_step)
     trainer.saver = &saver;
     oct_f32(&trainer.training.params.items[trainer.training.params.count - 1]->value)[0] = NAN;
     cr_assert_eq(oct_trainer_step(&trainer, &result), OCT_NUMERIC);
-    snprintf(text, sizeof(text), "%s", oct_fail_text(0));
-    cr_assert_eq(oct_fail_count(), 1);
+    snprintf(text, sizeof(text), "%s", oct_error_message(0));
+    cr_assert_eq(oct_error_count(), 1);
     cr_assert_eq(trainer.step, step);
     oct_trainer_destroy(&trainer);
     return text;
@@ -242,7 +242,7 @@ static void check_steady(const char *keys)
         oct_status status = oct_trainer_step(&trainer, &result);
         oct_mem_fail_after(0);
         cr_assert_eq(status, OCT_OK, "%s: step %d: %s", keys, (int)trainer.step,
-                     status ? oct_fail_text(0) : "");
+                     status ? oct_error_message(0) : "");
     }
     oct_trainer_destroy(&trainer);
 }
@@ -288,7 +288,7 @@ Test(train, all_that_does_not_fit_is_said_at_once)
     cr_assert(some_problem_says("data.crop_padding: 8 pixels"));
     cr_assert(some_problem_says("40 training images do not fill a batch of 41"));
     cr_assert(some_problem_says("more ranks (12) than leaves (10)"));
-    cr_assert_eq(oct_fail_count(), 6);
+    cr_assert_eq(oct_error_count(), 6);
 }
 
 Test(train, images_too_small_for_the_model_are_refused)
@@ -297,7 +297,8 @@ Test(train, images_too_small_for_the_model_are_refused)
     oct_dataset small_train = train_data, small_test = test_data;
     small_train.h = small_train.w = small_test.h = small_test.w = 4;
     cr_assert_eq(oct_run_check(&recipe, &small_train, &small_test, 1), OCT_USAGE);
-    cr_assert(some_problem_says("needs images of at least 8 x 8 pixels"), "%s", oct_fail_text(0));
+    cr_assert(some_problem_says("needs images of at least 8 x 8 pixels"), "%s",
+              oct_error_message(0));
     small_test.count = 0;
     cr_assert_eq(oct_run_check(&recipe, &small_train, &small_test, 1), OCT_USAGE);
     cr_assert(some_problem_says("no test images"));
@@ -317,10 +318,10 @@ Test(train, a_checkpoint_that_cannot_be_of_this_run_is_refused)
     start(&trainer, &shorter);
     cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder, NULL), OCT_OK);
     cr_assert_eq(oct_trainer_restore(&trainer, &checkpoint), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "phase float"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "phase float"), "%s", oct_error_message(0));
     checkpoint.info.step = 100;
     cr_assert_eq(oct_trainer_restore(&trainer, &checkpoint), OCT_DATA);
-    cr_assert(strstr(oct_fail_text(0), "steps 1 to 8"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "steps 1 to 8"), "%s", oct_error_message(0));
     oct_checkpoint_close(&checkpoint);
     oct_trainer_destroy(&trainer);
 }
@@ -346,7 +347,7 @@ static void check_loaded(const char *keys)
         cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder, NULL), OCT_OK);
         oct_status status =
             oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared);
-        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+        cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
         cr_assert_eq(prepared, steps[i] > 3);
         const oct_collective *one = &oct_collective_one;
         cr_assert_eq(oct_evaluate(NULL, trainer.model, one, &recipe, &test_data, &there, a),
@@ -400,7 +401,8 @@ Test(train, batch_norms_that_some_batch_has_one_value_for_are_refused_before_the
         const oct_status status = oct_check_norms(&recipe, &train_data, root);
         cr_assert_eq(status, cases[i].says ? OCT_USAGE : OCT_OK, "%s", cases[i].keys);
         if (status != OCT_OK)
-            cr_assert_not_null(strstr(oct_fail_text(0), cases[i].says), "%s", oct_fail_text(0));
+            cr_assert_not_null(strstr(oct_error_message(0), cases[i].says), "%s",
+                               oct_error_message(0));
     }
     oct_module_destroy(&root);
 

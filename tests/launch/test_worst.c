@@ -56,7 +56,7 @@ static void read_png(const json_t *sample, oct_image *image)
     const char *text = json_string_value(json_object_get(sample, "png"));
     cr_assert(text && strlen(text) % 4 == 0 && strlen(text) < sizeof bytes);
     const oct_encoded file = {bytes, decode64(text, bytes), "png"};
-    cr_assert_eq(oct_image_decode(image, &file, 1), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_image_decode(image, &file, 1), OCT_OK, "%s", oct_error_message(0));
 }
 
 /* Of small_idx's file, at this index. */

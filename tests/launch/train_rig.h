@@ -85,7 +85,7 @@ static inline oct_recipe make_recipe(const char *keys)
     cr_assert_lt(num_recipes, OCT_COUNT(recipes));
     oct_recipe *recipe = &recipes[num_recipes];
     oct_status status = oct_recipe_read(recipe, "test.yaml", recipe_text, overrides, count);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     num_recipes++;
     return *recipe;
 }
@@ -94,7 +94,7 @@ static inline void start(oct_trainer *trainer, const oct_recipe *recipe)
 {
     oct_status status =
         oct_trainer_create(trainer, recipe, &oct_collective_one, &train_data, &test_data);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
 }
 
 static inline void run_to(oct_trainer *trainer, int64_t step)
@@ -102,7 +102,7 @@ static inline void run_to(oct_trainer *trainer, int64_t step)
     oct_step_result result;
     while (trainer->step < step) {
         oct_status status = oct_trainer_step(trainer, &result);
-        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+        cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
         cr_assert(isfinite(result.loss) && result.samples > 0);
     }
 }
@@ -174,17 +174,17 @@ static inline void restore(oct_trainer *trainer, const char *folder)
 {
     oct_checkpoint checkpoint;
     oct_status status = oct_checkpoint_newest(&checkpoint, folder, NULL);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     cr_assert_not_null(checkpoint.bytes);
     status = oct_trainer_restore(trainer, &checkpoint);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_error_message(0) : "");
     oct_checkpoint_close(&checkpoint);
 }
 
 static inline bool some_problem_says(const char *words)
 {
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        if (strstr(oct_fail_text(i), words)) return true;
+    for (size_t i = 0; i < oct_error_count(); i++)
+        if (strstr(oct_error_message(i), words)) return true;
     return false;
 }
 
@@ -199,7 +199,7 @@ static inline void check_end(const char *override)
     oct_model model;
     oct_conversion conversion = {.root = trainer.model, .recipe = &recipe, .test_data = &test_data};
     oct_status status = oct_certify(&model, &conversion, &oct_collective_one);
-    cr_assert_eq(status, OCT_OK, "%s: %s", override, status ? oct_fail_text(0) : "");
+    cr_assert_eq(status, OCT_OK, "%s: %s", override, status ? oct_error_message(0) : "");
     cr_assert_eq(model.certificate.logits_differ, 0);
     cr_assert_eq(model.certificate.images, TEST);
     cr_assert_eq(model.certificate.golden_count, OCT_GOLDEN_IMAGES);

@@ -125,8 +125,8 @@ int main(int argc, char **argv)
         return 2;
     }
     const oct_status status = work(&c, argv);
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        fprintf(stderr, "codes: %s\n", oct_fail_text(i));
+    for (size_t i = 0; i < oct_error_count(); i++)
+        fprintf(stderr, "codes: %s\n", oct_error_message(i));
     oct_runtime_destroy(&c.runtime);
     oct_loader_deinit(&c.loader);
     oct_free(&c.images);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 enum { DEPLOY_SAMPLES = 19, DEPLOY_LEAF = 8, DEPLOY_PARTS = 8 };
 

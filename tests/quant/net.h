@@ -9,7 +9,7 @@
 
 #include <criterion/criterion.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 #define APPEND(net, create)                                                                        \
     do {                                                                                           \

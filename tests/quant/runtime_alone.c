@@ -31,7 +31,7 @@ int main(void)
     oct_runtime *runtime;
     if (oct_runtime_create(&runtime, &program, 1, NULL) != OCT_OK ||
         oct_runtime_run(runtime, 1, (const float *[]){input}, output) != OCT_OK) {
-        fprintf(stderr, "runtime_alone: %s\n", oct_fail_text(0));
+        fprintf(stderr, "runtime_alone: %s\n", oct_error_message(0));
         return 1;
     }
     oct_runtime_destroy(&runtime);

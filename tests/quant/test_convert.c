@@ -173,7 +173,7 @@ Test(convert, refuses_scales_that_still_move)
     oct_program program;
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), NULL),
                  OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "scales still move"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "scales still move"), "%s", oct_error_message(0));
     net_end(&n);
 }
 
@@ -211,12 +211,12 @@ Test(convert, refuses_another_target_than_the_one_prepared_for)
     oct_program program;
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("pow2"), NULL),
                  OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "the model was prepared for x86 and learned that target's rounding, so it "
                      "cannot be converted for pow2; train its QAT phase with quant.target pow2");
     cr_assert_null(program.steps);
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), NULL, NULL), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "convert wants to know the target; pass the one that the model was prepared "
                      "for (oct_target_find(\"x86\"))");
     net_end(&n);
@@ -230,6 +230,6 @@ Test(convert, refuses_a_model_that_is_not_prepared)
     APPEND(&n, oct_relu_create(&item));
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), NULL),
                  OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0), "the model is not prepared: train its QAT phase first");
+    cr_assert_str_eq(oct_error_message(0), "the model is not prepared: train its QAT phase first");
     net_end(&n);
 }

@@ -35,7 +35,7 @@ Test(error_cases, unknown_name_in_a_fuse_list)
     rig r;
     begin_rig(&r);
     REFUSED(FUSE(&r, "1", "bn"), OCT_PREPARE, "bn");
-    cr_assert(rig_says("0, 1, 2"), "%s", oct_fail_text(0));
+    cr_assert(rig_says("0, 1, 2"), "%s", oct_error_message(0));
     rig_end(&r);
 }
 
@@ -105,7 +105,7 @@ Test(error_cases, batch_norm_left_between_quantized_modules)
     begin_rig(&r);
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "oct_fuse_modules");
-    cr_assert(rig_says("\"1\", \"2\""), "%s", oct_fail_text(0));
+    cr_assert(rig_says("\"1\", \"2\""), "%s", oct_error_message(0));
     rig_end(&r);
 }
 
@@ -174,7 +174,7 @@ Test(error_cases, qconfigs_that_make_no_sense)
         oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
         options.setters = &setter;
         cr_assert_neq(rig_try(&r, &options, NULL), OCT_OK);
-        cr_assert(rig_says(words[i]), "%s", oct_fail_text(0));
+        cr_assert(rig_says(words[i]), "%s", oct_error_message(0));
         rig_end(&r);
     }
 }
@@ -214,7 +214,7 @@ Test(error_cases, weights_whose_fake_quant_leaves_next_to_no_codes)
                                      none = {.name = "no_number", .weight_scale = no_number};
     oct_text report = {0};
     REFUSED(prepare_by(&zero, NULL), OCT_PREPARE, "1: the fake-quant 'tens' gave its weights, ");
-    cr_assert(rig_says("so each of them becomes 0"), "%s", oct_fail_text(0));
+    cr_assert(rig_says("so each of them becomes 0"), "%s", oct_error_message(0));
     REFUSED(prepare_by(&none, NULL), OCT_PREPARE, "the scale nan, which is no number");
     OK(prepare_by(&coarse, &report));
     cr_assert_not_null(strstr(report.data, "1: the fake-quant 'halves' gives its weights a scale "
@@ -287,7 +287,7 @@ Test(error_cases, a_name_pattern_that_fits_nothing)
     options.setters = setters;
     options.num_setters = 2;
     cr_assert_neq(rig_try(&r, &options, NULL), OCT_OK);
-    cr_assert(rig_says("9"), "%s", oct_fail_text(0));
+    cr_assert(rig_says("9"), "%s", oct_error_message(0));
     rig_end(&r);
 }
 

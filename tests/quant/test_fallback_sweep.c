@@ -125,7 +125,8 @@ static void check_fallback(const char *type, int num_args, const double *args, i
     oct_status status = run_program(&c.program);
     cr_assert(status == OCT_OK || status == OCT_DATA,
               "%s with %d arguments %g %g %g %g %g %g %g: code %d: %s", type, num_args, args[0],
-              args[1], args[2], args[3], args[4], args[5], args[6], (int)status, oct_fail_text(0));
+              args[1], args[2], args[3], args[4], args[5], args[6], (int)status,
+              oct_error_message(0));
     *ran += status == OCT_OK;
     for (int64_t i = 0; i < c.fallback.num_arrays; i++) {
         oct_free(&c.fallback.arrays[i].name);

@@ -231,7 +231,7 @@ Test(fuse, an_unknown_name_is_answered_with_those_that_exist)
     chain_of(&r);
     refuse(&r, (const char *[]){"1.conv2d", "1.batch_norm"}, 2,
            "1.conv2d: there is no 'conv2d' in 1, which has 0, 1, 2, 3, 4, 5");
-    cr_assert_eq(oct_fail_count(), 2, "each name that is wrong");
+    cr_assert_eq(oct_error_count(), 2, "each name that is wrong");
     refuse(&r, (const char *[]){"features.0", "1.1"}, 2,
            "features.0: there is no 'features' in the model, which has 0, 1, 2");
     refuse(&r, (const char *[]){"1.0.weights", "1.1"}, 2,
@@ -423,7 +423,7 @@ Test(fuse, what_is_fused_by_name_cannot_stay_float)
     options.num_setters = 2;
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
             "1.3: was fused by name but stays float: its qconfig is none (by name '1.3')");
-    cr_assert_eq(oct_fail_count(), 1);
+    cr_assert_eq(oct_error_count(), 1);
     rig_end(&r);
 }
 

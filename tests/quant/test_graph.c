@@ -171,7 +171,7 @@ static oct_tensor *try_forward(int inputs)
 static void check_forward(int inputs, float first, const char *log)
 {
     const oct_tensor *y = try_forward(inputs);
-    cr_assert_not_null(y, "%s", oct_fail_text(0));
+    cr_assert_not_null(y, "%s", oct_error_message(0));
     cr_assert_eq(y->dtype, OCT_F32);
     cr_assert_float_eq(oct_f32(y)[0], first, 0);
     cr_assert_float_eq(oct_f32(y)[1], 2 * first, 0);
@@ -184,7 +184,7 @@ static void check_refused(int inputs, const char *text)
 {
     cr_assert_null(try_forward(inputs));
     cr_assert_eq(oct_context_status(cx), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0), text);
+    cr_assert_str_eq(oct_error_message(0), text);
     cr_assert_null(cx->interceptor);
     cr_assert_null(graph->run);
 }
@@ -769,7 +769,7 @@ Test(graph, runs_of_a_block_that_differ_in_the_trace_are_refused_by_name)
     oct_graph_destroy(&graph);
     extra = true;
     cr_assert_eq(trace_model(1), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "dynamic block 'step' does not do the same each time it runs: b is "
                      "called (a in the first run); make two blocks of it");
     extra = false, swap = true;
@@ -827,7 +827,8 @@ Test(graph, inputs_are_values_of_their_own_even_when_one_tensor_is_passed_twice)
     cr_assert_eq(x->graph_value, -1);
     cr_assert_null(try_forward(1));
     cr_assert_eq(oct_context_status(cx), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "the model was prepared with 2 inputs, but called with 1");
+    cr_assert_str_eq(oct_error_message(0),
+                     "the model was prepared with 2 inputs, but called with 1");
 }
 
 static oct_tensor *crossed(oct_context *context, net *self, oct_tensor *const *x)
@@ -1046,7 +1047,7 @@ static void gradient_of_input(float *grad)
     oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(2, 1), data);
     x->needs_grad = true;
     oct_tensor *y = oct_call(cx, &model->base, x);
-    cr_assert_not_null(y, "%s", oct_fail_text(0));
+    cr_assert_not_null(y, "%s", oct_error_message(0));
     float *seed = oct_scratch(cx, 2 * sizeof *seed);
     seed[0] = 5, seed[1] = 7;
     oct_add_grad(cx, y, seed);
@@ -1095,10 +1096,10 @@ Test(graph, a_forward_that_failed_leaves_nothing_after)
     quantize_residual(OCT_METHOD_JIT);
     MUST(oct_module_hook(model->part[1], failing_hook, NULL, &handle));
     cr_assert_null(try_forward(1));
-    cr_assert_str_eq(oct_fail_text(0), "b: not a number");
+    cr_assert_str_eq(oct_error_message(0), "b: not a number");
     graph->method = OCT_METHOD_SYMBOLIC;
     cr_assert_null(try_forward(1));
-    cr_assert_str_eq(oct_fail_text(0), "b: not a number");
+    cr_assert_str_eq(oct_error_message(0), "b: not a number");
     cr_assert_null(graph->run);
     oct_hook_remove(&handle);
     check_forward(1, 28, IN_CODES);
@@ -1117,7 +1118,7 @@ static oct_tensor *reentering_hook(oct_context *context, oct_module *module, oct
     oct_context_begin(inner_context, oct_leaves_split(2, 1, 0, 1), false);
     oct_tensor *x = oct_tensor_view(inner_context, OCT_F32, OCT_SHAPE(2, 1), other_data);
     const oct_tensor *y = oct_call(inner_context, module->parent, x);
-    cr_assert_not_null(y, "%s", oct_fail_text(0));
+    cr_assert_not_null(y, "%s", oct_error_message(0));
     cr_assert_eq(oct_f32(y)[0], 28);
     return NULL;
 }
@@ -1130,7 +1131,7 @@ Test(graph, a_forward_may_run_while_another_one_does)
     MUST(oct_context_create(&inner_context, &oct_collective_one));
     MUST(oct_module_hook(model->part[1], reentering_hook, &handle, &handle));
     const oct_tensor *y = try_forward(1);
-    cr_assert_not_null(y, "%s", oct_fail_text(0));
+    cr_assert_not_null(y, "%s", oct_error_message(0));
     cr_assert_eq(oct_f32(y)[0], 28);
     oct_context_destroy(&inner_context);
 }
@@ -1191,7 +1192,7 @@ static void check_unproved(const char *text)
     oct_tensor_quantizer *list;
     size_t count;
     cr_assert_eq(oct_graph_quantizers(graph, &list, &count), OCT_DEFECT);
-    cr_assert_str_eq(oct_fail_text(0), text);
+    cr_assert_str_eq(oct_error_message(0), text);
     cr_assert_null(list);
 }
 

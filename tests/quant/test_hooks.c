@@ -469,7 +469,7 @@ static bool compute_on(const net_kind *kind, size_t number, bool pre, oct_prepar
         live_prepared(&r, out);
     else
         cr_assert(rig_says("bn: is called more than once, and the calls would become different"),
-                  "%s", oct_fail_text(0));
+                  "%s", oct_error_message(0));
     rig_end(&r);
     return true;
 }

@@ -430,7 +430,7 @@ Test(modes, a_range_that_training_never_sees_is_refused_or_not_needed)
     oct_status status = rig_try(&r, &options, NULL);
     if (status != OCT_OK) {
         cr_assert_eq(status, OCT_PREPARE);
-        cr_assert(rig_says("only evaluation"), "%s", oct_fail_text(0));
+        cr_assert(rig_says("only evaluation"), "%s", oct_error_message(0));
     }
     finish(&r);
     if (status != OCT_OK) return;

@@ -58,8 +58,8 @@ Test(prepare, float_and_calibrating_models_compute_what_the_model_computed_befor
 
 static bool says(const char *words)
 {
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        if (strstr(oct_fail_text(i), words)) return true;
+    for (size_t i = 0; i < oct_error_count(); i++)
+        if (strstr(oct_error_message(i), words)) return true;
     return false;
 }
 
@@ -84,7 +84,7 @@ static void check_refused(net *n, const oct_prepare_options *options, const char
 {
     oct_quantizers none = {0};
     cr_assert_eq(try_prepare(n, options), OCT_PREPARE, "was accepted");
-    cr_assert(says(sentence), "got: %s", oct_fail_text(0));
+    cr_assert(says(sentence), "got: %s", oct_error_message(0));
     OK(oct_quantizers_collect(&none, n->root));
     cr_assert_eq(none.count, 0, "something was changed");
     cr_assert_null(oct_graph_of(n->root));
@@ -143,7 +143,7 @@ Test(prepare, refuses_a_part_that_is_prepared_already)
     OK(oct_sequential_append(outer, &n.root));
     n.root = outer;
     cr_assert_eq(try_prepare(&n, &options), OCT_PREPARE);
-    cr_assert(says("0 is prepared already"), "%s", oct_fail_text(0));
+    cr_assert(says("0 is prepared already"), "%s", oct_error_message(0));
     net_end(&n);
 }
 
@@ -198,7 +198,7 @@ Test(prepare, reports_every_problem_of_a_model_at_once)
     oct_prepare_options options = options_of(OCT_METHOD_JIT);
     options.target = &small;
     check_refused(&n, &options, "1: what it gets from 0 is quantized already");
-    cr_assert_eq(oct_fail_count(), 3);
+    cr_assert_eq(oct_error_count(), 3);
     cr_assert(says("2: has 40000 channels, and target small allows at most 8"));
     cr_assert(says("4: follows the DeQuantStub 3 directly; remove one of them"));
     net_end(&n);
@@ -409,10 +409,10 @@ Test(prepare, refuses_a_sum_of_more_channels_than_the_target_adds)
     narrow.max_channels = 2;
     odd_net(&n, FUNCTIONAL_ADD);
     check_refused(&n, &options, "conv: has 3 channels, and target bpu allows at most 2");
-    cr_assert_eq(oct_fail_count(), 2);
+    cr_assert_eq(oct_error_count(), 2);
     cr_assert(says("the op 'add' (_generated_add_0): adds values of 3 channels, and target bpu "
                    "allows at most 2; "),
-              "%s", oct_fail_text(1));
+              "%s", oct_error_message(1));
     net_end(&n);
 
     narrow.max_channels = 3;
@@ -479,7 +479,7 @@ Test(prepare, refuses_a_block_that_could_not_run_a_second_time)
         odd_net(&n, ways[i]);
         oct_prepare_options options = options_of(OCT_METHOD_JIT);
         check_refused(&n, &options, "dynamic block 'turn': ");
-        cr_assert(says("QuantStub before it"), "%s", oct_fail_text(0));
+        cr_assert(says("QuantStub before it"), "%s", oct_error_message(0));
         net_end(&n);
     }
 }

@@ -25,8 +25,8 @@ TestSuite(program_check, .init = make_program, .fini = release);
 static void refused(const char *sentence)
 {
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
-    cr_assert_eq(oct_fail_count(), 1);
-    cr_assert_str_eq(oct_fail_text(0), sentence);
+    cr_assert_eq(oct_error_count(), 1);
+    cr_assert_str_eq(oct_error_message(0), sentence);
 }
 
 Test(program_check, accepts_a_program_small_of_step)
@@ -81,7 +81,7 @@ Test(program_text, every_kind_is_read_as_it_was_written)
         oct_text text = {0}, again = {0};
         one_of_kind(&one, (oct_step_kind)kind); /* whose name has a space and a tab */
         cr_assert_eq(oct_program_write_text(&one, &text), OCT_OK);
-        cr_assert_eq(read_back(&read, text.data), OCT_OK, "%s", oct_fail_text(0));
+        cr_assert_eq(read_back(&read, text.data), OCT_OK, "%s", oct_error_message(0));
         cr_assert_eq(oct_program_write_text(&read, &again), OCT_OK);
         cr_assert_str_eq(again.data, text.data);
         const oct_step_type *type = oct_step_type_of((oct_step_kind)kind);
@@ -153,15 +153,16 @@ Test(program_text, what_is_no_program_is_refused_by_line_and_field)
          "step 0: it has 1 inputs and 2 dims"},
     };
     oct_program read;
-    cr_assert_eq(read_back(&read, HEAD VALUES STEP), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(read_back(&read, HEAD VALUES STEP), OCT_OK, "%s", oct_error_message(0));
     cr_assert_str_eq(read.steps[0].name, "a b");
     oct_program_free(&read);
     cr_assert_eq(read_back(&read, HEAD VALUES "step relu hi=1 output=1 lo=0 inputs=0 name=a\n"),
-                 OCT_OK, "%s", oct_fail_text(0));
+                 OCT_OK, "%s", oct_error_message(0));
     oct_program_free(&read);
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         cr_assert_eq(read_back(&read, cases[i].text), OCT_DATA, "case %zu: %s", i, cases[i].said);
-        cr_assert(strstr(oct_fail_text(0), cases[i].said), "case %zu: %s", i, oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), cases[i].said), "case %zu: %s", i,
+                  oct_error_message(0));
         oct_program_free(&read);
     }
 }
@@ -383,7 +384,7 @@ Test(program_check, refuses_adds_that_could_overflow_or_do_not_fit_their_values)
     add->ma = (1 << 21) + 1;
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
     cr_assert_not_null(
-        strstr(oct_fail_text(0), "step 3 (add \"block.add\"): its multipliers 2097153, "));
+        strstr(oct_error_message(0), "step 3 (add \"block.add\"): its multipliers 2097153, "));
     *add = good;
     add->shift = 31;
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
@@ -453,7 +454,7 @@ TestSuite(fallback_check, .init = make_fallback, .fini = release);
 
 Test(fallback_check, accepts_two_inputs_an_fallback_and_a_reshape)
 {
-    cr_assert_eq(oct_program_check(&p), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_program_check(&p), OCT_OK, "%s", oct_error_message(0));
 }
 
 Test(fallback_check, refuses_fallbacks_that_cannot_be_made)
@@ -549,7 +550,7 @@ TestSuite(other_kinds, .init = make_others, .fini = release, .timeout = 60);
 
 Test(other_kinds, are_accepted)
 {
-    cr_assert_eq(oct_program_check(&p), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_program_check(&p), OCT_OK, "%s", oct_error_message(0));
 }
 
 Test(other_kinds, refuses_sums_over_16_bit_codes_that_leave_their_bounds)
@@ -655,7 +656,7 @@ Test(other_kinds, refuses_factors_out_of_range)
     for (size_t i = 0; i < OCT_COUNT(factors); i++) {
         p.steps[MUL].mul.factor = factors[i];
         cr_assert_eq(oct_program_check(&p), OCT_DATA);
-        cr_assert_not_null(strstr(oct_fail_text(0), "step 3 (mul \"mul\"): its factor"));
+        cr_assert_not_null(strstr(oct_error_message(0), "step 3 (mul \"mul\"): its factor"));
     }
 }
 
@@ -678,7 +679,7 @@ Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
                     put_number(step, &type->fields[field - 4], odd[k]);
                 oct_runtime *rt;
                 const oct_status status = oct_runtime_create(&rt, &p, 1, NULL);
-                cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_fail_text(0));
+                cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_error_message(0));
                 if (status == OCT_OK)
                     cr_assert_eq(oct_runtime_run(rt, 1, (const float *[]){x}, y), OCT_OK);
                 *(status == OCT_OK ? &runs : &refusals) += 1;

@@ -374,14 +374,14 @@ Test(qat_batch_norm, refuses_a_target_that_shifts_and_other_channels)
     middle(&b)->q.target = oct_target_find("pow2");
     bench_try(&b, false);
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "middle: target pow2 shifts and has no place for a batch norm; fold it");
     middle(&b)->q.target = oct_target_find("x86");
     b.shape[0].dim[3]--;
     bench_try(&b, false);
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
     cr_assert_str_eq(
-        oct_fail_text(0),
+        oct_error_message(0),
         "middle: input (5, 4, 3, 6) does not have the batch's samples and its 7 channels");
     bench_end(&b);
 }
@@ -397,7 +397,7 @@ Test(qat_batch_norm, refuses_to_train_on_one_value_a_channel)
         bench_try(&b, true);
         cr_assert_eq(oct_context_status(b.cx), samples == 1 ? OCT_USAGE : OCT_OK);
     }
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "middle: batch_norm has 1 value a channel in the whole batch and needs 2 or "
                      "more to train; make the batch larger or freeze the batch norm");
     oct_module_train(b.root, false);

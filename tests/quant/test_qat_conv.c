@@ -323,7 +323,7 @@ Test(qat_conv, statistics_that_overflow_are_an_error_that_names_the_layer)
     shape.dim[0] = n.leaves.samples;
     oct_call(n.cx, n.root, oct_tensor_view(n.cx, OCT_F32, shape, n.x));
     cr_assert_eq(oct_context_status(n.cx), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "1: the batch's mean or variance is not finite");
+    cr_assert_str_eq(oct_error_message(0), "1: the batch's mean or variance is not finite");
     net_end(&n);
 }
 

@@ -104,8 +104,9 @@ Test(qat_conv_fold, leaves_scales_alone_that_follow_from_the_weights_by_a_rule_o
                                 .batch_norm = true,
                                 .method = &clipping_fake_quant});
     cr_assert_eq(oct_qat_conv_fold(case_conv(&b), input_of(&b)), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "the fake-quant of its weights, 'clipping', takes scales"),
-              "%s", oct_fail_text(0));
+    cr_assert(
+        strstr(oct_error_message(0), "the fake-quant of its weights, 'clipping', takes scales"),
+        "%s", oct_error_message(0));
     cr_assert_not_null(case_conv(&b)->batch_norm);
     bench_end(&b);
 }
@@ -267,7 +268,8 @@ Test(qat_conv_fold, refuses_values_that_are_not_finite)
             .kind = CONV_PLAIN, .target = "x86", .in_bits = 8, .out_bits = 8, .batch_norm = true});
     ((oct_batch_norm_module *)case_conv(&b)->batch_norm)->running_mean[2] = NAN;
     cr_assert_eq(oct_qat_conv_fold(case_conv(&b), input_of(&b)), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "middle: a weight, bias or batch-norm value is not finite");
+    cr_assert_str_eq(oct_error_message(0),
+                     "middle: a weight, bias or batch-norm value is not finite");
     bench_end(&b);
 }
 

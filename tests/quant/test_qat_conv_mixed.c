@@ -740,7 +740,7 @@ static void check_refused(const conv_case *v, void (*damage)(bench *b), const ch
     damage(&b);
     cr_assert_null(bench_try(&b, true));
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert_str_eq(oct_error_message(0), want);
     bench_end(&b);
 }
 

@@ -646,7 +646,7 @@ Test(quant_stub, lets_a_nan_be_found_at_the_end_of_the_step)
         int64_t keys[2];
         oct_quantizers_keys(&all, keys);
         cr_assert_eq(oct_quantizers_update(&all, keys), OCT_NUMERIC);
-        cr_assert(strstr(oct_fail_text(0), "in0.fake_quant"), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), "in0.fake_quant"), "%s", oct_error_message(0));
         oct_quantizers_free(&all);
         bench_end(&b);
     }
@@ -769,7 +769,8 @@ Test(qat_softmax, refuses_a_scale_that_integers_cannot_divide_by)
     oct_quantized_borrow(m, fake_quant(&b, "in0.fake_quant"));
     cr_assert_null(bench_try(&b, false));
     cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), "give it a fake-quant of its own"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), "give it a fake-quant of its own"), "%s",
+              oct_error_message(0));
     bench_end(&b);
 }
 
@@ -842,7 +843,7 @@ static void check_domain(const kind *k, const oct_dtype *dtype, bool with_fake_q
     }
     cr_assert_null(oct_module_call(cx, m, x, k->inputs));
     cr_assert_eq(oct_context_status(cx), OCT_PREPARE);
-    cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), want), "%s", oct_error_message(0));
     oct_module_destroy(&m);
     oct_context_destroy(&cx);
 }
@@ -882,8 +883,8 @@ Test(qat_modules, refuse_shapes_that_do_not_fit)
         bench_begin(&b, "x86", m, k->inputs == 1 ? 1 : 2, shape, q);
         cr_assert_null(bench_try(&b, false));
         cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
-        cr_assert(strstr(oct_fail_text(0), cases[i].want), "%s", oct_fail_text(0));
-        cr_assert(strstr(oct_fail_text(0), "middle"), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_error_message(0), cases[i].want), "%s", oct_error_message(0));
+        cr_assert(strstr(oct_error_message(0), "middle"), "%s", oct_error_message(0));
         bench_end(&b);
     }
 }
@@ -901,8 +902,8 @@ static void check_refused(const char *name, void (*damage)(oct_program *, oct_st
     oct_step *step = &program.steps[b.n];
     damage(&program, step);
     cr_assert_eq(oct_program_check(&program), OCT_DATA, "%s was not refused", want);
-    cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
-    cr_assert(strstr(oct_fail_text(0), "middle"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_error_message(0), want), "%s", oct_error_message(0));
+    cr_assert(strstr(oct_error_message(0), "middle"), "%s", oct_error_message(0));
     oct_program_free(&program);
     bench_end(&b);
 }

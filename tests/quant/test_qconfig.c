@@ -151,7 +151,7 @@ Test(qconfig, from_a_sensitivity_table_wants_topk_or_ratio)
         cr_assert_eq(
             oct_setter_sensitive(&setter, &table, cases[i].topk, cases[i].ratio, 16, false),
             OCT_USAGE);
-        cr_assert_str_eq(oct_fail_text(0), cases[i].problem);
+        cr_assert_str_eq(oct_error_message(0), cases[i].problem);
     }
     cr_assert_eq(oct_setter_sensitive(&setter, &(oct_sensitivity){0}, 1, 0, 16, false), OCT_USAGE);
     check_said("the sensitivity table is empty");
@@ -215,14 +215,16 @@ Test(qconfig, names_that_fit_nothing_are_said_with_the_nearest)
     oct_fail_clear();
     cr_assert_eq(oct_qconfig_check_names(setters, OCT_COUNT(setters), paths, OCT_COUNT(paths)),
                  OCT_PREPARE);
-    cr_assert_eq(oct_fail_count(), 3);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_eq(oct_error_count(), 3);
+    cr_assert_str_eq(oct_error_message(0),
                      "by name 'layer1.conv3': no module that can be quantized has "
                      "this path; did you mean 'layer1.conv1'?");
-    cr_assert_str_eq(oct_fail_text(1), "by name 'tail.*': no module that can be quantized has this "
-                                       "path; `octet check` without it lists them");
-    cr_assert_str_eq(oct_fail_text(2), "sensitive 'a': no module that can be quantized has this "
-                                       "path; `octet check` without it lists them");
+    cr_assert_str_eq(oct_error_message(1),
+                     "by name 'tail.*': no module that can be quantized has this "
+                     "path; `octet check` without it lists them");
+    cr_assert_str_eq(oct_error_message(2),
+                     "sensitive 'a': no module that can be quantized has this "
+                     "path; `octet check` without it lists them");
     oct_fail_clear();
     MUST(oct_qconfig_check_names(setters + 4, 2, paths, OCT_COUNT(paths)));
 }
@@ -354,10 +356,11 @@ Test(qconfig, types_that_the_model_lacks_are_named_with_the_nearest)
     oct_fail_clear();
     MUST(oct_qconfig_check_types(setters, 1, types, OCT_COUNT(types)));
     cr_assert_eq(oct_qconfig_check_types(setters, 3, types, OCT_COUNT(types)), OCT_PREPARE);
-    cr_assert_eq(oct_fail_count(), 2);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_eq(oct_error_count(), 2);
+    cr_assert_str_eq(oct_error_message(0),
                      "by type 'type:liner': the model has no module or op of this "
                      "type; did you mean 'linear'?");
-    cr_assert_str_eq(oct_fail_text(1), "by type 'type:softmax': the model has no module or op of "
-                                       "this type; it has conv2d, linear, add");
+    cr_assert_str_eq(oct_error_message(1),
+                     "by type 'type:softmax': the model has no module or op of "
+                     "this type; it has conv2d, linear, add");
 }

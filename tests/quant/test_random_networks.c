@@ -73,7 +73,7 @@ static bool fail_with(const char *format, ...)
 
 static const char *failure(void)
 {
-    return oct_fail_count() ? oct_fail_text(0) : "no sentence";
+    return oct_error_count() ? oct_error_message(0) : "no sentence";
 }
 
 #define WORKS(call) WANT((call) == OCT_OK, "%s: %s", #call, failure())
@@ -301,9 +301,9 @@ static bool prepare(trial *t)
         return true;
     }
     WANT(status == OCT_PREPARE, "prepare fails with code %d: %s", status, failure());
-    WANT(oct_fail_count() > 0, "prepare refuses without a word");
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        WANT(strlen(oct_fail_text(i)) > 10, "prepare refuses with '%s'", oct_fail_text(i));
+    WANT(oct_error_count() > 0, "prepare refuses without a word");
+    for (size_t i = 0; i < oct_error_count(); i++)
+        WANT(strlen(oct_error_message(i)) > 10, "prepare refuses with '%s'", oct_error_message(i));
     return true;
 }
 

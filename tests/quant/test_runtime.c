@@ -116,7 +116,8 @@ Test(runtime, runs_every_other_kind_in_every_batch_and_on_any_threads)
     for (int threads = 1; threads <= 4; threads++) {
         oct_runtime *rt;
         omp_set_num_threads(threads);
-        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK, "%s", oct_fail_text(0));
+        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK, "%s",
+                     oct_error_message(0));
         for (int64_t batch = 1; batch <= SAMPLES; batch += 9) {
             memset(output, 0x5a, sizeof output);
             for (int64_t n = 0; n < SAMPLES; n += batch)
@@ -238,9 +239,9 @@ Test(runtime_create, refuses_broken_programs_and_impossible_batches)
     oct_runtime *rt;
     program_small(&p);
     cr_assert_eq(oct_runtime_create(&rt, &p, 0, NULL), OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0), "a runtime for 0 samples cannot be made");
+    cr_assert_str_eq(oct_error_message(0), "a runtime for 0 samples cannot be made");
     cr_assert_eq(oct_runtime_create(&rt, &p, INT64_MAX / 2, NULL), OCT_RESOURCE);
-    cr_assert_not_null(strstr(oct_fail_text(0), "use a smaller batch"));
+    cr_assert_not_null(strstr(oct_error_message(0), "use a smaller batch"));
     p.steps[1].conv.lo = -1;
     cr_assert_eq(oct_runtime_create(&rt, &p, 1, NULL), OCT_DATA);
     cr_assert_null(rt);
@@ -385,7 +386,7 @@ Test(runtime, reports_the_sentence_of_a_fallback_that_fails)
     program_with_fallback(&p);
     omp_set_num_threads(3);
     cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_PREPARE);
-    cr_assert_str_eq(oct_fail_text(0),
+    cr_assert_str_eq(oct_error_message(0),
                      "the program has layers that stay float, which this runtime cannot run; "
                      "quantize them, or run the model with the octet program");
     fail_open_at = 2;
@@ -396,7 +397,7 @@ Test(runtime, reports_the_sentence_of_a_fallback_that_fails)
     fail_run = true;
     oct_fail_clear();
     cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_NUMERIC);
-    cr_assert_str_eq(oct_fail_text(0), "fallback: cannot be run");
+    cr_assert_str_eq(oct_error_message(0), "fallback: cannot be run");
     oct_runtime_destroy(&rt);
     oct_program_free(&p);
     cr_assert_eq(oct_mem_live(), 0);

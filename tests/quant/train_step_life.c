@@ -194,7 +194,7 @@ static oct_status print_digest(const life *l)
     uint8_t digest[32];
     char hex[65];
     oct_sha256_state *state;
-    OCT_CHECK(memcmp(l->trained, l->deployed, sizeof l->trained) == 0, OCT_NO,
+    OCT_CHECK(memcmp(l->trained, l->deployed, sizeof l->trained) == 0, OCT_MISMATCH,
               "the program computes other bits than were trained");
     OCT_TRY(oct_sha256_begin(&state));
     OCT_TRY(oct_module_state(l->root, add_state, state));
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
                                                       .fold_batch_norm = f == AT_PREPARE};
                     if (!chosen(&l, argc, argv) || live(&l) == OCT_OK) continue;
                     fprintf(stderr, "%s, method %d, %s, %s: %s\n", kinds[k].type.name, method,
-                            targets[t], folds[f], oct_fail_text(0));
+                            targets[t], folds[f], oct_error_message(0));
                     return 1;
                 }
     return 0;

@@ -26,7 +26,7 @@
 /* A call that must succeed. */
 #define RANK_OK(comm, call)                                                                        \
     do {                                                                                           \
-        if ((call) != OCT_OK) RANK_CHECK(comm, false, "%s: %s", #call, oct_fail_text(0));          \
+        if ((call) != OCT_OK) RANK_CHECK(comm, false, "%s: %s", #call, oct_error_message(0));      \
     } while (0)
 
 /* Prints the record as the command does, one line a problem; returns its exit status. If several
@@ -34,8 +34,8 @@
 static inline int rank_report(oct_status status)
 {
     if (status == OCT_LOST && !oct_rank_may_report()) return oct_status_exit(status);
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        fprintf(stderr, "octet: error: %s\n", oct_fail_text(i));
+    for (size_t i = 0; i < oct_error_count(); i++)
+        fprintf(stderr, "octet: error: %s\n", oct_error_message(i));
     return oct_status_exit(status);
 }
 

@@ -12,20 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_error_count() ? oct_error_message(0) : #call)
 
 /* The call fails with this code, and some problem of the record contains the words. */
 #define REFUSED(call, code, words)                                                                 \
     do {                                                                                           \
         cr_assert_eq((call), (code));                                                              \
         cr_assert(rig_says(words), "no problem says '%s'; the first is: %s", (words),              \
-                  oct_fail_count() ? oct_fail_text(0) : "none");                                   \
+                  oct_error_count() ? oct_error_message(0) : "none");                              \
     } while (0)
 
 static inline bool rig_says(const char *words)
 {
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        if (strstr(oct_fail_text(i), words)) return true;
+    for (size_t i = 0; i < oct_error_count(); i++)
+        if (strstr(oct_error_message(i), words)) return true;
     return false;
 }
 

@@ -21,10 +21,10 @@ Test(how_quantization_is_implemented, a_wrong_name_is_answered_with_the_right_on
     begin(&r, "vgg11c");
     const char *names[] = {"conv2d", "batch_norm", "relu"};
     REFUSED(oct_fuse_modules(&r.root, names, 3, false), OCT_PREPARE, "conv2d");
-    cr_assert(rig_says("features") && rig_says("classifier"), "%s", oct_fail_text(0));
+    cr_assert(rig_says("features") && rig_says("classifier"), "%s", oct_error_message(0));
     const char *deeper[] = {"features.conv2d", "features.1"};
     REFUSED(oct_fuse_modules(&r.root, deeper, 2, false), OCT_PREPARE, "features.conv2d");
-    cr_assert(rig_says("0, 1, 2"), "%s", oct_fail_text(0));
+    cr_assert(rig_says("0, 1, 2"), "%s", oct_error_message(0));
     cr_assert_eq(rig_count(r.root, &oct_batch_norm_type), 9, "nothing changed");
     rig_end(&r);
 }
@@ -51,8 +51,8 @@ Test(how_quantization_is_implemented, an_unfused_batch_norm_is_named_with_the_li
     begin(&r, "vgg11c");
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "features.1");
-    cr_assert(rig_says("oct_fuse_modules") && rig_says("features.0"), "%s", oct_fail_text(0));
-    cr_assert_geq(oct_fail_count(), 9, "each of them, in one go");
+    cr_assert(rig_says("oct_fuse_modules") && rig_says("features.0"), "%s", oct_error_message(0));
+    cr_assert_geq(oct_error_count(), 9, "each of them, in one go");
     rig_end(&r);
 }
 

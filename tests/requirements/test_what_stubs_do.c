@@ -228,7 +228,7 @@ Test(what_stubs_do, eager_names_the_line_of_a_forgotten_second_stub)
                 "conv2: works on quantized values, but what it gets from the op 'softmax' is "
                 "float; put a QuantStub between the op 'softmax' and conv2, or set the qconfig of "
                 "conv2 to none:\nx = oct_call(cx, m->quant1, x);");
-        cr_assert_eq(oct_fail_count(), dequant1 ? 1 : 2, "and the DeQuantStub at the end");
+        cr_assert_eq(oct_error_count(), dequant1 ? 1 : 2, "and the DeQuantStub at the end");
         rig_end(&r);
     }
     rig r;
@@ -367,7 +367,7 @@ Test(what_stubs_do, swapped_stubs_are_found_in_every_method)
                     "that no DeQuantStub follows; pass what comes from the model's input through "
                     "quant and "
                     "what comes from pool through dequant");
-            cr_assert_eq(oct_fail_count(), 1);
+            cr_assert_eq(oct_error_count(), 1);
         } else {
             OK(rig_try(&r, &options, &report));
             cr_assert(strstr(report.data, "quant: does nothing: what it gets from pool") &&
@@ -403,7 +403,7 @@ Test(what_stubs_do, a_model_in_which_nothing_is_quantized_is_refused_in_every_me
                      oct_method_name(options.method));
         cr_assert(method == OCT_METHOD_EAGER ? rig_says("put a DeQuantStub between quant and conv1")
                                              : rig_says("nothing would be quantized"),
-                  "%s", oct_fail_text(0));
+                  "%s", oct_error_message(0));
         rig_end(&r);
     }
 }

@@ -7,11 +7,12 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_fail_text(0))
+#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_error_message(0))
 
 static inline void check_said(const char *text)
 {
-    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
+    cr_assert(strstr(oct_error_message(0), text), "'%s' does not say '%s'", oct_error_message(0),
+              text);
 }
 
 /* The last line of a test: what fails after a test does not count. */

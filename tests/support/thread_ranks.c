@@ -157,7 +157,7 @@ static void *run_rank(void *user)
                               .duplicate = open_clone,
                               .close = close_transport};
     t->all = mine->all;
-    cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_error_message(0));
     mine->all->body(comm, mine->all->user);
     oct_comm_close(&comm);
     return NULL;

@@ -9,7 +9,7 @@
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         if ((call) != OCT_OK) {                                                                    \
-            fprintf(stderr, "%s: %s\n", #call, oct_fail_text(0));                                  \
+            fprintf(stderr, "%s: %s\n", #call, oct_error_message(0));                              \
             MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
         }                                                                                          \
     } while (0)

@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     bench.w = bench.h;
     bench.leaf = bench.batch < LEAF ? bench.batch : LEAF;
     if (record(&bench, &run) != OCT_OK) {
-        fprintf(stderr, "%s\n", oct_fail_text(0));
+        fprintf(stderr, "%s\n", oct_error_message(0));
         return 1;
     }
     printf("# A QAT step of %s, %s images of %sx%s, on one thread.\n", argv[1], argv[2], argv[3],
