@@ -88,8 +88,8 @@ oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct
         if (!done) oct_quantizers_discard_batch(&t->training.quantizers);
     }
     c->whole = !done;
-    return oct_train_step_look(&t->training, batch, done ? t->logits : NULL,
-                               t->train_data->rows * t->train_data->classes);
+    return oct_train_step_evaluate_add(&t->training, batch, done ? t->logits : NULL,
+                                       t->train_data->rows * t->train_data->classes);
 }
 
 /* Corrections. */

@@ -171,7 +171,7 @@ static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, 
     leaf.local = 1;
     OCT_TRY(oct_trainer_read(trainer, &source, &leaf, &batch));
     OCT_TRY(oct_trainer_ask(trainer, &leaf, &batch));
-    const oct_status status = oct_train_step_again(&trainer->training, &batch, &all);
+    const oct_status status = oct_train_step_replay_leaf(&trainer->training, &batch, &all);
     *digest = (int64_t)(all >> 1);
     if (status != OCT_NUMERIC) return status;
     oct_fail_clear();

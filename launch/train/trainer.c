@@ -242,10 +242,10 @@ static oct_status run_batches(oct_trainer *trainer, const oct_step_batches *b,
         OCT_TRY(oct_trainer_fetch(trainer, b->epoch, b->first + i, &batch, &leaves));
         OCT_TRY(oct_trainer_ask(trainer, &leaves, &batch));
         OCT_TRY(calibrates ? oct_trainer_observe(trainer, &batch, &leaves)
-                           : oct_train_step_learn(training, &batch));
+                           : oct_train_step_accumulate(training, &batch));
     }
     oct_saver_wait_copied(trainer->saver);
-    return calibrates ? oct_train_step_observed(training, result)
+    return calibrates ? oct_train_step_evaluate_end(training, result)
                       : oct_train_step_update(training, result);
 }
 

@@ -368,7 +368,7 @@ static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
     return OCT_OK;
 }
 
-oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
+oct_status oct_train_step_accumulate(oct_train_step *step, const oct_batch *batch)
 {
     OCT_TRY(oct_step_check_learning(step, batch));
     OCT_TRY(check_announced(step, batch));
@@ -394,7 +394,7 @@ oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, floa
 {
     OCT_TRY(oct_step_check_learning(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], lr));
-    OCT_TRY(oct_train_step_learn(step, batch));
+    OCT_TRY(oct_train_step_accumulate(step, batch));
     return oct_train_step_update(step, result);
 }
 
@@ -412,7 +412,8 @@ oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, 
     return end_call(step, status);
 }
 
-oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y, int64_t n)
+oct_status oct_train_step_evaluate_add(oct_train_step *step, const oct_batch *batch, float *y,
+                                       int64_t n)
 {
     OCT_TRY(oct_step_check_batch(step, batch));
     OCT_TRY(check_announced(step, batch));
@@ -420,7 +421,7 @@ oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, flo
     return skip_nonfinite(step, end_call(step, observe_batch(step, batch, y, n)));
 }
 
-oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
+oct_status oct_train_step_evaluate_end(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_announced(step, NULL));
     OCT_TRY(step->sums.skipped ? oct_step_reduce_flags(step)
@@ -429,19 +430,20 @@ oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result
     return OCT_OK;
 }
 
-oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
-                                  oct_step_result *result)
+oct_status oct_train_step_evaluate(oct_train_step *step, const oct_batch *batch, float *y,
+                                   int64_t n, oct_step_result *result)
 {
     OCT_TRY(oct_step_check_batch(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], 0));
-    OCT_TRY(oct_train_step_look(step, batch, y, n));
-    return oct_train_step_observed(step, result);
+    OCT_TRY(oct_train_step_evaluate_add(step, batch, y, n));
+    return oct_train_step_evaluate_end(step, result);
 }
 
 /* A leaf is computed again with what decides its bits: the state before the step, its samples, the number of the
  * update, and the sums over the whole batch that its batch norms and its loss have used. It has the same bits alone
  * and with other leaves, and for any number of ranks. */
-oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch, uint64_t *digest)
+oct_status oct_train_step_replay_leaf(oct_train_step *step, const oct_batch *batch,
+                                      uint64_t *digest)
 {
     oct_step_audit *audit = &step->audit;
     oct_context *cx = step->context;

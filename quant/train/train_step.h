@@ -70,7 +70,7 @@ typedef struct oct_step_sums {
 } oct_step_sums;
 
 /* The audit of a step: what one leaf of it adds to all sums is digested, and any rank can compute that leaf once more
- * (oct_train_step_again), which gives the same digest where processor and memory do what they should. */
+ * (oct_train_step_replay_leaf), which gives the same digest where processor and memory do what they should. */
 typedef struct oct_step_audit {
     bool on;             /* set by the caller before the step begins, and these: */
     int64_t batch, leaf; /* index of the batch in the update, and of the leaf in the batch */
@@ -174,19 +174,19 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * after it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result) OCT_NODISCARD;
-/* Collective: one step of several batches: begin, with their number and that of all their samples, then learn
+/* Collective: one step of several batches: begin, with their number and that of all their samples, then accumulate
  * for each of them, then update. After a failure the next begin forgets what was learned. */
 oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples,
                                 float lr) OCT_NODISCARD;
 /* Adds the gradients of one of the announced batches to the sums of the update. */
-oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
+oct_status oct_train_step_accumulate(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
 /* Updates parameters, ranges and averages by these sums, after the last batch. */
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
 /* Not collective: computes the leaf of the last step's audit again, from the state before that step, which this rank
  * then has again as it was. batch: that of the leaf, but its arrays begin with the leaf's samples. Gradients are lost.
  * OCT_NUMERIC where what was finite is not. */
-oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch,
-                                uint64_t *digest) OCT_NODISCARD;
+oct_status oct_train_step_replay_leaf(oct_train_step *step, const oct_batch *batch,
+                                      uint64_t *digest) OCT_NODISCARD;
 /* Not collective: digests a slice of the state of training: calls with all slices see every byte. */
 oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
                                  uint64_t *digest) OCT_NODISCARD;
@@ -197,10 +197,10 @@ oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
                                   void *y) OCT_NODISCARD;
 /* Collective: such a forward with loss and metric of the batch, both NaN where it has no goals. y: for who has run it
  * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
-oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
-                                  oct_step_result *result) OCT_NODISCARD;
-/* Collective: oct_train_step_observe of several batches: begin (lr 0), then look at each of them, then observed. */
-oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y,
-                               int64_t n) OCT_NODISCARD;
+oct_status oct_train_step_evaluate(oct_train_step *step, const oct_batch *batch, float *y,
+                                   int64_t n, oct_step_result *result) OCT_NODISCARD;
+/* Collective: oct_train_step_evaluate of several batches: begin (lr 0), then evaluate_add for each of them, then evaluate_end. */
+oct_status oct_train_step_evaluate_add(oct_train_step *step, const oct_batch *batch, float *y,
+                                       int64_t n) OCT_NODISCARD;
 /* Moves the ranges by what all batches have shown, and reports their mean loss and metric. */
-oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
+oct_status oct_train_step_evaluate_end(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;

@@ -57,7 +57,7 @@ static void take_step(own_program *p, int64_t at, oct_step_result *result)
     const oct_batch batch = {
         1, {OCT_SHAPE(samples, SIZE, SIZE, 1)}, {p->images}, .labels = goals.labels};
     if (p->phase == OCT_PHASE_CALIBRATE)
-        must(oct_train_step_observe(&p->step, &batch, NULL, 0, result));
+        must(oct_train_step_evaluate(&p->step, &batch, NULL, 0, result));
     else
         must(oct_train_step_run(&p->step, &batch, (float)oct_plan_lr(p->plan, p->recipe, at),
                                 result));

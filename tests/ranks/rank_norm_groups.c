@@ -131,7 +131,7 @@ static void train(oct_train_step *step, oct_step_result *result)
                                      {OCT_SHAPE(sizes[i], SIDE, SIDE, 1)},
                                      {images + first * IMAGE},
                                      .labels = labels + first};
-            RANK_OK(comm, oct_train_step_learn(step, &batch));
+            RANK_OK(comm, oct_train_step_accumulate(step, &batch));
         }
         RANK_OK(comm, oct_train_step_update(step, result));
     }

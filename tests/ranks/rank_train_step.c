@@ -172,7 +172,7 @@ static void audit_one(oct_train_step *step, int64_t first)
     train(step, 1, first);
     const uint64_t before = totals_of(&step->params);
     RANK_OK(comm, group->max_i64(group, &met, 1));
-    RANK_OK(comm, oct_train_step_again(step, &leaf, &digest));
+    RANK_OK(comm, oct_train_step_replay_leaf(step, &leaf, &digest));
     RANK_OK(comm, group->max_i64(group, &met, 1));
     RANK_CHECK(comm, group->size == 1 || totals_of(&step->params) == before,
                "an audit has changed gradients that others read");
