@@ -288,10 +288,11 @@ static oct_tensor *make_tensor_over(oct_context *cx, oct_dtype dtype, oct_shape 
     return tensor;
 }
 
-oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, const void *data)
 {
     int64_t trace_value = oct_context_frees(cx) ? find_block(cx->lifetimes, data) : -1;
-    return make_tensor_over(cx, dtype, shape, data, trace_value);
+    /* A tensor's data are not const. */
+    return make_tensor_over(cx, dtype, shape, (void *)(uintptr_t)data, trace_value);
 }
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)

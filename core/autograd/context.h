@@ -122,8 +122,8 @@ bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n)
 
 /* Makes a tensor in the arena, whose data are not initialised. NULL on failure (sticky). */
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
-/* Makes a tensor over memory of the caller. */
-oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data);
+/* Makes a tensor over memory of the caller, which operations only read. */
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, const void *data);
 void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; NULL sticky */
 
 /* Borrows scratch for the time of one op; NULL on failure (sticky). */

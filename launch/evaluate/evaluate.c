@@ -236,7 +236,8 @@ int64_t oct_forward_samples(const oct_forward *f, int64_t most)
                        oct_max_i64(ACTIVATION_BYTES / f->sample_bytes, omp_get_max_threads()));
 }
 
-static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x)
+static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape shape,
+                                    const float *x)
 {
     oct_context *cx = f->cx;
     cx->lifetimes = f->lifetimes;
@@ -246,7 +247,7 @@ static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape
     return y;
 }
 
-oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
+oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, const float *x,
                            const oct_tensor **y)
 {
     *y = call_model(f, leaves, shape, x);

@@ -119,5 +119,5 @@ void oct_forward_end(oct_forward *f);
 /* How many samples may go next, of `most`: 1 at first, then as many as fit, at least one a thread. */
 int64_t oct_forward_samples(const oct_forward *f, int64_t most);
 /* Runs the model on x, the leaves' local samples, of this shape. *y lives until the next run. */
-oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, float *x,
+oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, const float *x,
                            const oct_tensor **y) OCT_NODISCARD;

@@ -58,7 +58,7 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
                          {OCT_SHAPE(leaves->samples, data->h, data->w, data->c)},
                          {source->images},
                          .labels = oct_task_learns_labels(&goals) ? goals.labels : NULL,
-                         .probabilities = goals.values,
+                         .targets = goals.values,
                          .rows = goals.rows,
                          .ignores = goals.ignores,
                          .ignored = goals.ignored};

@@ -152,8 +152,7 @@ static oct_status run_fallback(void *state, int64_t samples, const float *const 
         oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
         for (int i = 0; i < self->num_inputs; i++) {
             const float *sample = input[i] + n * oct_shape_numel(&self->shape[i]);
-            /* Inputs are only read; a tensor's data is not const. */
-            x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i], (float *)(uintptr_t)sample);
+            x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i], sample);
         }
         const oct_tensor *y = oct_module_call(cx, self->module, x, self->num_inputs);
         if (oct_context_status(cx) == OCT_RESOURCE) return OCT_RESOURCE;

@@ -202,10 +202,10 @@ void oct_train_step_destroy(oct_train_step *step)
 /* Checks that the loss takes the goals that the batch has: labels, values for each output, a teacher's outputs. */
 static oct_status check_goals(const oct_loss_kind *loss, const oct_batch *b)
 {
-    const bool both = b->labels && b->probabilities;
-    if (!b->labels && !b->probabilities) return OCT_OK;
+    const bool both = b->labels && b->targets;
+    if (!b->labels && !b->targets) return OCT_OK;
     OCT_CHECK(!both || loss->takes & OCT_LOSS_OF_BOTH, OCT_USAGE,
-              "a batch has labels or probabilities of classes, but this one has both");
+              "a batch has labels or targets, but this one has both");
     OCT_CHECK(both || loss->takes & (b->labels ? OCT_LOSS_OF_LABELS : OCT_LOSS_OF_VALUES),
               OCT_USAGE, "the loss %s does not take %s", loss->name,
               b->labels ? "labels" : "values for each output");

@@ -67,7 +67,7 @@ static oct_tensor *start_from_returned_loss(oct_train_step *s, oct_tensor *y, do
     if (!oct_inputs_ok(cx, &y, 1)) return NULL;
     if (y->dtype != OCT_F32 || y->shape.ndim != 0)
         return oct_context_fail(cx, OCT_USAGE,
-                                "the batch has neither labels nor probabilities, so the forward "
+                                "the batch has neither labels nor targets, so the forward "
                                 "must return its loss, one number, but it returns %s %s",
                                 oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text));
     if (!y->needs_grad)
@@ -82,7 +82,7 @@ static oct_tensor *start_from_returned_loss(oct_train_step *s, oct_tensor *y, do
     return y;
 }
 
-/* The loss of a batch, whose figures are added to the update's. Without labels and probabilities the forward has
+/* The loss of a batch, whose figures are added to the update's. Without labels and targets the forward has
  * returned the loss; otherwise the loss function computes it from the outputs y. */
 static oct_tensor *compute_loss(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 {
@@ -92,16 +92,16 @@ static oct_tensor *compute_loss(oct_train_step *s, oct_tensor *y, const oct_batc
     double mean = 0;
     oct_loss loss = {
         .counted = (double)samples, .divisor = (double)s->sums.samples, .metric = (double)NAN};
-    if (!b->labels && !b->probabilities) {
+    if (!b->labels && !b->targets) {
         y = start_from_returned_loss(s, y, &mean);
     } else {
         if (oct_inputs_ok(cx, &y, 1) && y->shape.ndim == 0)
             return oct_context_fail(cx, OCT_USAGE,
                                     "the forward returns its loss already, so the batch "
-                                    "must have neither labels nor probabilities");
+                                    "must have neither labels nor targets");
         if (s->sums.batches > 1) spec.divisor_samples = s->sums.samples;
         const oct_goals goals = {.labels = b->labels,
-                                 .values = b->probabilities,
+                                 .values = b->targets,
                                  .teacher = b->teacher,
                                  .rows = b->rows,
                                  .ignores = b->ignores,
@@ -248,7 +248,7 @@ static oct_status forward_batch(oct_train_step *s, const oct_batch *batch, void 
 static oct_status observe_batch(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
     const oct_leaves leaves = split_batch(s, batch->shape[0].dim[0]);
-    const bool goals = batch->labels || batch->probabilities;
+    const bool goals = batch->labels || batch->targets;
     oct_tensor *outputs;
     if (y) {
         begin_pass(s, &leaves, false);

@@ -31,12 +31,12 @@
 typedef struct oct_batch {
     int num_inputs;
     oct_shape shape[OCT_MODEL_INPUTS];
-    float *input[OCT_MODEL_INPUTS];
+    const float *input[OCT_MODEL_INPUTS];
     /* The forward returns outputs (N, K), and a sample's goal is a label in [0, K), or K values, such as
      * the probability of each class: what the loss takes. Neither, the same on all ranks: the forward itself
      * returns the loss (oct_cross_entropy_loss), one number, of inputs among which its targets are. */
     const int32_t *labels;
-    const float *probabilities;
+    const float *targets;
     const float
         *teacher; /* another model's outputs for the samples, which distillation compares with */
     /* A goal for each of several places of a sample, such as its pixels: the forward returns (N, h, w, K), and

@@ -107,7 +107,7 @@ static void train(deployment *d, int64_t outputs, int64_t rows)
     batch.shape[0] = d->example.shape[0];
     batch.shape[0].dim[0] = DEPLOY_SAMPLES;
     OK(oct_alloc(&goals, (size_t)(DEPLOY_SAMPLES * outputs), sizeof *goals));
-    batch.probabilities = goals;
+    batch.targets = goals;
     oct_module_train(d->root, true);
     const oct_status prepared = oct_prepare(&d->root, &d->example, &options, &d->fallbacks);
     for (size_t i = 0; prepared != OCT_OK && i < oct_error_count(); i++)
@@ -244,11 +244,8 @@ static void learn(oct_module *model, const golden *x, int64_t outputs)
     oct_step_result result;
     float *goals;
     OK(oct_alloc(&goals, (size_t)(x->shape.dim[0] * outputs), sizeof *goals));
-    const oct_batch batch = {.num_inputs = 1,
-                             .shape = {x->shape},
-                             .input = {x->data},
-                             .rows = 1,
-                             .probabilities = goals};
+    const oct_batch batch = {
+        .num_inputs = 1, .shape = {x->shape}, .input = {x->data}, .rows = 1, .targets = goals};
     OK(oct_train_step_create(&step, model, &sgd, x->shape.dim[0], 2, &oct_collective_one));
     step.loss = (oct_loss_spec){.kind = oct_loss_find("mse")};
     for (int i = 0; i < 3; i++)

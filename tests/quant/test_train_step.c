@@ -327,7 +327,7 @@ Test(train_step, takes_several_inputs_and_probabilities)
     batch.labels = numbers;
     double a = live(&batch, hard, &of_labels);
     batch.labels = NULL;
-    batch.probabilities = goals; /* all on the label: the same sums of the same numbers */
+    batch.targets = goals; /* all on the label: the same sums of the same numbers */
     double b = live(&batch, soft, &of_goals);
     cr_assert_eq(a, b);
     cr_assert_eq(of_labels.metric, of_goals.metric);
@@ -352,7 +352,7 @@ Test(train_step, takes_a_forward_that_returns_its_loss)
     oct_module *root = couple_create();
     oct_train_step step;
     oct_batch outside = pairs();
-    outside.probabilities = goals;
+    outside.targets = goals;
     MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
     for (int i = 0; i < 61; i++)
         MUST(oct_train_step_run(&step, &outside, 0.05f, &given));
@@ -436,12 +436,12 @@ Test(train_step, refuses_batches_that_make_no_step)
     MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
     oct_batch batch = pairs();
     REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
-            "the batch has neither labels nor probabilities, so the forward must return its loss, "
+            "the batch has neither labels nor targets, so the forward must return its loss, "
             "one number, but it returns f32 (11, 3)");
     batch.labels = numbers;
-    batch.probabilities = goals;
+    batch.targets = goals;
     REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE, "but this one has both");
-    batch.probabilities = NULL;
+    batch.targets = NULL;
     batch.num_inputs = 3;
     batch.shape[2] = OCT_SHAPE(PAIRS, 3);
     batch.input[2] = goals;
