@@ -275,7 +275,7 @@ oct_status oct_model_load(oct_model *model, const char *path)
     return status;
 }
 
-oct_status oct_model_is(const char *path, bool *is)
+oct_status oct_model_probe(const char *path, bool *is)
 {
     oct_h5 *h5 = NULL;
     void *bytes = NULL;

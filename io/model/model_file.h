@@ -13,7 +13,7 @@ oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCAR
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
  * (OCT_RESOURCE). */
-oct_status oct_model_is(const char *path, bool *is) OCT_NODISCARD;
+oct_status oct_model_probe(const char *path, bool *is) OCT_NODISCARD;
 
 /* A flat file (quant/program/flat_layout.h) has all that a model file holds, but float layers. */
 bool oct_model_is_flat(const void *bytes, size_t size); /* by the first bytes */

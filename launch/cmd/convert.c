@@ -25,7 +25,7 @@ static oct_status find_output(conversion *c)
     if (c->args->option[OUTPUT].given) {
         const char *path = c->args->option[OUTPUT].text;
         bool replaces = false;
-        OCT_TRY(oct_model_is(path, &replaces));
+        OCT_TRY(oct_model_probe(path, &replaces));
         OCT_CHECK(!oct_file_exists(path) || replaces, OCT_USAGE,
                   "command line: -o %s: already exists and is not an int8 model; choose another "
                   "file name",

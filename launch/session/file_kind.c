@@ -105,7 +105,7 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
 
     if (oct_h5_begins(head, (size_t)size)) {
         bool model;
-        OCT_TRY(oct_model_is(path, &model));
+        OCT_TRY(oct_model_probe(path, &model));
         *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
         return OCT_OK;
     }

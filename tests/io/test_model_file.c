@@ -38,7 +38,7 @@ TestSuite(model_file, .init = start, .fini = end, .timeout = 300);
 static bool is_model(const char *path)
 {
     bool is;
-    MUST(oct_model_is(path, &is));
+    MUST(oct_model_probe(path, &is));
     return is;
 }
 
