@@ -152,7 +152,7 @@ void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, in
     else if (step->quantize.quotient)
         oct_quantize_quotient(x, n, q, codes, NULL, NULL);
     else
-        oct_quantize(x, n, q, codes, NULL, NULL);
+        oct_quantize_codes(x, n, q, codes, NULL, NULL);
 }
 
 void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,

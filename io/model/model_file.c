@@ -223,7 +223,7 @@ static oct_status transfer_model(const model_file *f, oct_model *model)
                               &model->golden_digest);
 }
 
-oct_status oct_model_save(const char *path, const oct_model *model)
+oct_status oct_model_write(const char *path, const oct_model *model)
 {
     oct_status status = OCT_OK;
     model_file f = {.writes = true};

@@ -115,7 +115,7 @@ static oct_status convert_in_session(conversion *c)
     oct_sha256(s->checkpoint.bytes, s->checkpoint.size, work.checkpoint_digest);
     OCT_TRY(oct_certify(&c->model, &work, c->session->group));
     const bool first = c->session->group->rank == 0;
-    OCT_TRY(oct_session_agree(c->session, first ? oct_model_save(c->output, &c->model) : OCT_OK));
+    OCT_TRY(oct_session_agree(c->session, first ? oct_model_write(c->output, &c->model) : OCT_OK));
     if (first) print_conversion(c);
     return OCT_OK;
 }

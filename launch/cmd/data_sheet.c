@@ -268,7 +268,7 @@ oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int
     drawing d = {.recipe = recipe, .data = data, .rows = samples};
     json_t *sheet = describe_sheet(recipe, data), *facts = json_pack("{s:o}", "sheet", sheet);
     const size_t image = (size_t)(data->h * data->w * data->c);
-    oct_status status = oct_training_loader(&d.loader, recipe, data);
+    oct_status status = oct_trainer_loader(&d.loader, recipe, data);
     OCT_TRY_OUT(status);
     OCT_TRY_OUT(oct_evaluation_loader(&d.plain, recipe, data));
     OCT_TRY_OUT(oct_alloc(&d.order, (size_t)data->count, sizeof *d.order));

@@ -217,26 +217,26 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
 /* This is little beside what a training step takes, and holds many samples where they are small. */
 enum { ACTIVATION_BYTES = 128 << 20 };
 
-oct_status oct_forward_begin(oct_forward *f, oct_context *cx, oct_module *model)
+oct_status oct_forward_begin(oct_forwards *f, oct_context *cx, oct_module *model)
 {
-    *f = (oct_forward){.cx = cx, .model = model};
+    *f = (oct_forwards){.cx = cx, .model = model};
     return oct_module_calls_only(model) ? oct_lifetimes_create(&f->lifetimes) : OCT_OK;
 }
 
-void oct_forward_end(oct_forward *f)
+void oct_forward_end(oct_forwards *f)
 {
     oct_lifetimes_destroy(&f->lifetimes);
-    *f = (oct_forward){0};
+    *f = (oct_forwards){0};
 }
 
-int64_t oct_forward_samples(const oct_forward *f, int64_t most)
+int64_t oct_forward_samples(const oct_forwards *f, int64_t most)
 {
     if (f->sample_bytes == 0) return oct_min_i64(1, most);
     return oct_min_i64(most,
                        oct_max_i64(ACTIVATION_BYTES / f->sample_bytes, omp_get_max_threads()));
 }
 
-static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape shape,
+static const oct_tensor *call_model(oct_forwards *f, oct_leaves leaves, oct_shape shape,
                                     const float *x)
 {
     oct_context *cx = f->cx;
@@ -247,7 +247,7 @@ static const oct_tensor *call_model(oct_forward *f, oct_leaves leaves, oct_shape
     return y;
 }
 
-oct_status oct_forward_run(oct_forward *f, oct_leaves leaves, oct_shape shape, const float *x,
+oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, oct_shape shape, const float *x,
                            const oct_tensor **y)
 {
     *y = call_model(f, leaves, shape, x);
@@ -272,7 +272,7 @@ static oct_status forward_all(oct_context *cx, oct_module *model, const oct_reci
 {
     const bool training = model->training;
     const int64_t threads = omp_get_max_threads();
-    oct_forward f = {0};
+    oct_forwards f = {0};
     oct_loader loader = {0};
     oct_meter meter = {0};
     float *images = NULL;

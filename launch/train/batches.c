@@ -16,8 +16,7 @@ int64_t oct_trainer_full_batch(const oct_trainer *trainer)
     return oct_min_i64(trainer->train_data->count, trainer->recipe->batch_size);
 }
 
-oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
-                               const oct_dataset *data)
+oct_status oct_trainer_loader(oct_loader *loader, const oct_recipe *recipe, const oct_dataset *data)
 {
     OCT_TRY(oct_loader_init(loader, data));
     loader->seed = (uint64_t)recipe->seed;

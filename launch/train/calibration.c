@@ -40,7 +40,7 @@ static oct_leaves choose_samples(const oct_leaves *leaves, int64_t at, int64_t w
 /* Runs the forward on all local samples in parts, and keeps outputs in t->logits. Not *done: they are not as wanted. */
 static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, bool *done)
 {
-    oct_forward *forward = &t->calibration.forward;
+    oct_forwards *forward = &t->calibration.forward;
     const oct_dataset *d = t->train_data;
     const int64_t samples = oct_leaves_local_samples(leaves), outputs = d->rows * d->classes;
     const int64_t most = leaves->leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
@@ -95,7 +95,7 @@ oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct
 /* Corrections. */
 
 /* Runs the forward in codes on this rank's samples of all calibration batches; no sum crosses samples there. */
-static oct_status watch_all_batches(oct_trainer *t, oct_forward *forward)
+static oct_status watch_all_batches(oct_trainer *t, oct_forwards *forward)
 {
     const oct_dataset *d = t->train_data;
     const int64_t most = t->recipe->batch_leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
@@ -131,7 +131,7 @@ static oct_status run_round(void *user)
 {
     oct_trainer *t = user;
     oct_context *cx = t->training.context;
-    oct_forward forward = {0};
+    oct_forwards forward = {0};
     cx->group = &oct_collective_one;
     oct_status status = oct_forward_begin(&forward, cx, t->model);
     if (status == OCT_OK) status = watch_all_batches(t, &forward);

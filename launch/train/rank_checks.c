@@ -363,7 +363,7 @@ oct_status oct_rank_checks_create(oct_trainer *trainer)
     const oct_dataset *data = trainer->train_data;
     oct_leaf_audit *audit = &trainer->audit;
     if (recipe->audit_every > 0) {
-        OCT_TRY(oct_training_loader(&audit->loader, recipe, data));
+        OCT_TRY(oct_trainer_loader(&audit->loader, recipe, data));
         OCT_TRY(oct_loader_reserve(&audit->loader, recipe->batch_leaf));
         OCT_TRY(oct_alloc(&audit->images,
                           (size_t)(recipe->batch_leaf * data->h * data->w * data->c),

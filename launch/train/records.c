@@ -77,22 +77,22 @@ static void show_progress(oct_progress *progress, oct_phase phase, int64_t step,
 
 /* Steps. */
 
-void oct_record_start(oct_training *run)
+void oct_record_start(oct_train_run *run)
 {
     const oct_trainer *trainer = &run->trainer;
     oct_progress_start(&run->progress, &trainer->plan, trainer->training.loss.metric,
                        run->args->progress, run->recipe->log_every);
-    if (oct_training_speaks(run) && trainer->step == 0)
+    if (oct_train_run_speaks(run) && trainer->step == 0)
         oct_tensorboard_samples(&run->folder.events, &run->test_data);
 }
 
 /* Writes the record of the steps since the last one, with their means, and starts anew. */
-static void record_steps(oct_training *run, oct_phase phase)
+static void record_steps(oct_train_run *run, oct_phase phase)
 {
     oct_step_totals *w = &run->recorded;
     const oct_metric *metric = run->trainer.training.loss.metric;
     int64_t step = run->trainer.step;
-    if (w->samples > 0 && oct_training_speaks(run))
+    if (w->samples > 0 && oct_train_run_speaks(run))
         oct_run_folder_record(
             &run->folder,
             json_pack("{s:s, s:I, s:s, s:I, s:o*, s:o*, s:o*, s:f, s:f}", "kind", "step", "step",
@@ -108,12 +108,12 @@ static void record_steps(oct_training *run, oct_phase phase)
     *w = (oct_step_totals){0};
 }
 
-static void record_skip(oct_training *run, oct_phase phase)
+static void record_skip(oct_train_run *run, oct_phase phase)
 {
     enum { LISTED = 20 }; /* one by one; then the progress lines count them */
     const oct_trainer *trainer = &run->trainer;
     const oct_skips *skips = &trainer->skips;
-    if (!oct_training_speaks(run)) return;
+    if (!oct_train_run_speaks(run)) return;
     if (skips->all <= LISTED)
         oct_log(OCT_LOG_WARN, "step %lld (phase %s) was skipped: %s; %lld in a row, %lld in all%s",
                 (long long)trainer->step, oct_phase_name(phase), trainer->training.why,
@@ -127,7 +127,7 @@ static void record_skip(oct_training *run, oct_phase phase)
 }
 
 /* Describes how a phase made the network worse by far, with a remedy; text is empty where it did not. */
-static void say_collapse(oct_training *run, oct_phase phase, char text[400])
+static void say_collapse(oct_train_run *run, oct_phase phase, char text[400])
 {
     const double much = phase == OCT_PHASE_FLOAT ? 10 : 2;
     const oct_step_totals *w = &run->progress.phase;
@@ -153,7 +153,7 @@ static void say_collapse(oct_training *run, oct_phase phase, char text[400])
                      oct_phase_name(phase), before, mean, remedy);
 }
 
-void oct_record_so_far(oct_training *run, oct_phase phase)
+void oct_record_so_far(oct_train_run *run, oct_phase phase)
 {
     const oct_step_totals *w = &run->progress.phase;
     char worse[400];
@@ -163,7 +163,7 @@ void oct_record_so_far(oct_training *run, oct_phase phase)
     run->trainer.data_seconds = 0;
     run->syncs = 0;
     say_collapse(run, phase, worse);
-    if (!oct_training_speaks(run)) return;
+    if (!oct_train_run_speaks(run)) return;
     if (worse[0]) oct_log(OCT_LOG_WARN, "%s", worse);
     oct_run_folder_record(
         &run->folder,
@@ -176,7 +176,7 @@ void oct_record_so_far(oct_training *run, oct_phase phase)
                   oct_rounded(syncs, 0.01), "worse", worse[0] ? worse : NULL));
 }
 
-void oct_record_phase_end(oct_training *run, oct_phase phase)
+void oct_record_phase_end(oct_train_run *run, oct_phase phase)
 {
     oct_progress *progress = &run->progress;
     oct_record_so_far(run, phase);
@@ -186,7 +186,7 @@ void oct_record_phase_end(oct_training *run, oct_phase phase)
     progress->phase = (oct_step_totals){0};
 }
 
-void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *result,
+void oct_record_step(oct_train_run *run, oct_phase phase, const oct_step_result *result,
                      bool phase_ends)
 {
     const int64_t step = run->trainer.step;
@@ -207,12 +207,12 @@ void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *
 
 /* Evaluations. */
 
-void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
+void oct_record_evaluation(oct_train_run *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s)
 {
     char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
     oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
-    if (!oct_training_speaks(run)) return;
+    if (!oct_train_run_speaks(run)) return;
     if (images_per_s > 0)
         snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
     oct_scores_text(scores, metrics);
@@ -294,7 +294,7 @@ oct_verdict oct_early_stopping_judge(oct_early_stopping *stopping, oct_plan *pla
     return verdict;
 }
 
-json_t *oct_stopping_json(const oct_training *run)
+json_t *oct_stopping_json(const oct_train_run *run)
 {
     const oct_early_stopping *stopping = &run->trainer.stopping;
     return json_pack("{s:s, s:I, s:o}", "metric", oct_early_stopping_metric(run->recipe)->name,
@@ -303,9 +303,9 @@ json_t *oct_stopping_json(const oct_training *run)
 }
 
 /* Records what an evaluation has decided at this step: kind is "best" or "end". */
-static void record_decision(oct_training *run, const char *kind, oct_phase phase)
+static void record_decision(oct_train_run *run, const char *kind, oct_phase phase)
 {
-    if (!oct_training_speaks(run)) return;
+    if (!oct_train_run_speaks(run)) return;
     oct_run_folder_record(&run->folder,
                           json_pack("{s:s, s:I, s:s, s:o}", "kind", kind, "step",
                                     (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
@@ -313,7 +313,7 @@ static void record_decision(oct_training *run, const char *kind, oct_phase phase
 }
 
 /* Records what an evaluation has decided: it is the best so far by evaluate.best, or ends its phase. */
-static void record_verdict(oct_training *run, oct_phase phase, const oct_verdict *verdict)
+static void record_verdict(oct_train_run *run, oct_phase phase, const oct_verdict *verdict)
 {
     const oct_early_stopping *stopping = &run->trainer.stopping;
     const oct_metric *metric = oct_early_stopping_metric(run->recipe);
@@ -332,7 +332,7 @@ static void record_verdict(oct_training *run, oct_phase phase, const oct_verdict
             none ? "; choose an evaluate.best that these test data define" : "");
 }
 
-oct_status oct_run_evaluate(oct_training *run, oct_phase phase, oct_verdict *verdict)
+oct_status oct_run_evaluate(oct_train_run *run, oct_phase phase, oct_verdict *verdict)
 {
     enum { HISTOGRAMS_OF_A_PHASE = 50 };
     oct_trainer *trainer = &run->trainer;
@@ -342,7 +342,7 @@ oct_status oct_run_evaluate(oct_training *run, oct_phase phase, oct_verdict *ver
     const double begin = oct_seconds();
     OCT_TRY(oct_session_agree(run->session, oct_trainer_evaluate(trainer, &scores)));
     oct_record_evaluation(run, phase, &scores, (double)scores.images / (oct_seconds() - begin));
-    if (oct_training_speaks(run) &&
+    if (oct_train_run_speaks(run) &&
         (position.epoch % every == 0 || position.epoch == position.epochs))
         oct_tensorboard_weights(&run->folder.events, trainer->model, trainer->step);
     /* The phase may end by the verdict, and with it the run, which is then finished. */

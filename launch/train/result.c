@@ -24,7 +24,7 @@ enum { CONFUSION_CLASSES = 100 };
 /* layers.json */
 
 /* Opens the end of the float phase, with which layers.json compares: no earlier checkpoint replaces it. */
-static oct_status open_float_reference(const oct_training *run, oct_checkpoint *reference)
+static oct_status open_float_reference(const oct_train_run *run, oct_checkpoint *reference)
 {
     const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];
     if (step == 0) return OCT_OK;
@@ -39,7 +39,7 @@ static oct_status open_float_reference(const oct_training *run, oct_checkpoint *
 }
 
 /* Collective: compares each layer of the int8 model with the float model, and writes that as layers.json. */
-static oct_status write_layers(oct_training *run, const oct_program *program)
+static oct_status write_layers(oct_train_run *run, const oct_program *program)
 {
     oct_checkpoint reference = {0};
     const oct_layer_stats stats = {.program = program,
@@ -50,13 +50,13 @@ static oct_status write_layers(oct_training *run, const oct_program *program)
     json_t *document = NULL;
     oct_status status = OCT_OK;
     const double begin = oct_seconds();
-    if (oct_training_speaks(run)) status = open_float_reference(run, &reference);
+    if (oct_train_run_speaks(run)) status = open_float_reference(run, &reference);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(oct_job_share(run->session, &reference));
     status = oct_session_agree(run->session,
                                oct_layer_stats_make(&stats, run->session->group, &document));
     if (document) oct_run_folder_document(&run->folder, "layers.json", document);
-    if (oct_training_speaks(run))
+    if (oct_train_run_speaks(run))
         oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
 out:
     oct_checkpoint_close(&reference);
@@ -191,7 +191,7 @@ static oct_status make_worst_document(const worst_sample *worst, int count, cons
 }
 
 /* Writes worst.json on rank 0: the samples whose label has the largest loss. */
-static oct_status write_worst_samples(oct_training *run, const oct_outputs *outputs)
+static oct_status write_worst_samples(oct_train_run *run, const oct_outputs *outputs)
 {
     worst_sample worst[WORST_SAMPLES];
     int count;
@@ -200,7 +200,7 @@ static oct_status write_worst_samples(oct_training *run, const oct_outputs *outp
     if (run->test_data.goal != OCT_GOAL_CLASS || outputs->rows != 1) return OCT_OK;
     OCT_TRY(
         oct_session_agree(run->session, find_worst(run->session->group, outputs, worst, &count)));
-    if (oct_training_speaks(run))
+    if (oct_train_run_speaks(run))
         status = make_worst_document(worst, count, &run->test_data, &document);
     OCT_TRY(oct_session_agree(run->session, status));
     if (document) oct_run_folder_document(&run->folder, "worst.json", document);
@@ -211,7 +211,7 @@ static oct_status write_worst_samples(oct_training *run, const oct_outputs *outp
 
 /* How many test images of each class the int8 model takes for each: counts of classes x classes, a row for each class
  * that is right. */
-static oct_status record_confusion(oct_training *run, const oct_outputs *outputs)
+static oct_status record_confusion(oct_train_run *run, const oct_outputs *outputs)
 {
     const oct_output_rows output_rows = {outputs->y, outputs->row, outputs->goals};
     const oct_goal_kind goal = run->test_data.goal;
@@ -222,7 +222,7 @@ static oct_status record_confusion(oct_training *run, const oct_outputs *outputs
     OCT_TRY(
         oct_session_agree(run->session, oct_metric_sum(&oct_metric_confusion, run->session->group,
                                                        &outputs->leaves, &output_rows, &counts)));
-    if (!oct_training_speaks(run)) {
+    if (!oct_train_run_speaks(run)) {
         oct_free(&counts);
         return OCT_OK;
     }
@@ -254,7 +254,7 @@ static json_t *accuracy_json(double accuracy)
 }
 
 /* Saves the int8 model, and makes and records the result: accuracies, sizes, rates, paths and digest. */
-static oct_status write_result(oct_training *run, const oct_model *model,
+static oct_status write_result(oct_train_run *run, const oct_model *model,
                                const oct_conversion *conversion, const char *checkpoint,
                                json_t **result)
 {
@@ -264,7 +264,7 @@ static oct_status write_result(oct_training *run, const oct_model *model,
     const oct_certificate *c = &model->certificate;
     const json_t *before = oct_run_folder_find(&run->folder, "eval", "float");
     oct_record_evaluation(run, OCT_PHASE_QAT_SCALES_FROZEN, &conversion->scores, 0);
-    OCT_TRY(oct_model_save(run->model_path, model));
+    OCT_TRY(oct_model_write(run->model_path, model));
     OCT_TRY(oct_file_sha256(run->model_path, &file_bytes, hex));
     /* The images per second of each phase are in its record, which may be of an earlier session. */
     json_t *rates = json_object();
@@ -300,7 +300,7 @@ static oct_status write_result(oct_training *run, const oct_model *model,
 }
 
 /* Finds the checkpoint of the last step, which an earlier session has written; the manifest knows its digest. */
-static oct_status find_last_checkpoint(const oct_training *run, uint8_t digest[32], char **path)
+static oct_status find_last_checkpoint(const oct_train_run *run, uint8_t digest[32], char **path)
 {
     oct_status status = OCT_OK;
     oct_manifest manifest;
@@ -317,7 +317,7 @@ out:
     return status;
 }
 
-oct_status oct_run_result(oct_training *run, json_t **result)
+oct_status oct_run_result(oct_train_run *run, json_t **result)
 {
     oct_outputs outputs = {0};
     oct_conversion conversion = {
@@ -336,7 +336,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     if (written->path) {
         memcpy(conversion.checkpoint_digest, written->digest, sizeof written->digest);
         status = oct_strdup(&checkpoint, written->path);
-    } else if (oct_training_speaks(run)) {
+    } else if (oct_train_run_speaks(run)) {
         status = find_last_checkpoint(run, conversion.checkpoint_digest, &checkpoint);
     }
     OCT_TRY_OUT(oct_session_agree(run->session, status));
@@ -345,7 +345,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     OCT_TRY_OUT(write_layers(run, &model.program));
     OCT_TRY_OUT(write_worst_samples(run, &outputs));
     OCT_TRY_OUT(record_confusion(run, &outputs));
-    if (oct_training_speaks(run))
+    if (oct_train_run_speaks(run))
         status = write_result(run, &model, &conversion, checkpoint, result);
     status = oct_session_agree(run->session, status);
 out:

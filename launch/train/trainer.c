@@ -48,7 +48,7 @@ static oct_loss_spec make_loss(const oct_recipe *recipe)
  * more to a rank than the full batch does. */
 static oct_status create_loader(oct_trainer *trainer)
 {
-    OCT_TRY(oct_training_loader(&trainer->loader, trainer->recipe, trainer->train_data));
+    OCT_TRY(oct_trainer_loader(&trainer->loader, trainer->recipe, trainer->train_data));
     oct_loader_read_ahead(&trainer->loader, trainer->recipe);
     trainer->loader.cache_bytes = trainer->recipe->data_cache * 1000000;
     trainer->loader.rank = trainer->group->rank;

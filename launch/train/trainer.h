@@ -23,7 +23,7 @@ typedef struct oct_trainer oct_trainer;
 typedef struct oct_teacher {
     oct_module *model; /* NULL: there is none */
     oct_context *cx;   /* does not communicate */
-    oct_forward forward;
+    oct_forwards forward;
     oct_shape sample;
     int64_t outputs; /* of a sample */
     float *y;        /* of the samples asked for last */
@@ -75,8 +75,8 @@ oct_status oct_saver_settle(oct_saver *saver) OCT_NODISCARD;
 
 /* The forwards of calibration, a few samples at a time. */
 typedef struct oct_calibration {
-    oct_forward forward; /* begun by the first step */
-    bool whole;          /* found out: the model takes batches in one piece only */
+    oct_forwards forward; /* begun by the first step */
+    bool whole;           /* found out: the model takes batches in one piece only */
 } oct_calibration;
 
 struct oct_trainer {
@@ -108,8 +108,8 @@ struct oct_trainer {
 };
 
 /* Makes the loader of training samples as the recipe wants them. */
-oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
-                               const oct_dataset *data) OCT_NODISCARD;
+oct_status oct_trainer_loader(oct_loader *loader, const oct_recipe *recipe,
+                              const oct_dataset *data) OCT_NODISCARD;
 /* Checks, builds the model with its initial values, at step 0. */
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,

@@ -53,7 +53,7 @@ static bool stop_is_asked(void)
 }
 
 /* Collective: ends the session where a signal has asked a rank to stop. Before its steps there is nothing to save. */
-static oct_status stop_before_steps(const oct_training *run)
+static oct_status stop_before_steps(const oct_train_run *run)
 {
     int64_t asked = stop_is_asked();
     OCT_TRY(run->session->group->max_i64(run->session->group, &asked, 1));
@@ -66,12 +66,12 @@ static oct_status stop_before_steps(const oct_training *run)
 /* Steps. */
 
 /* Collective: opens the checkpoint of a step, which no other can replace, on all ranks; what: its use, for messages. */
-static oct_status open_required_checkpoint(const oct_training *run, int64_t step, const char *what,
+static oct_status open_required_checkpoint(const oct_train_run *run, int64_t step, const char *what,
                                            oct_checkpoint *checkpoint)
 {
     char why[640];
     oct_status status = OCT_OK;
-    if (oct_training_speaks(run))
+    if (oct_train_run_speaks(run))
         status = oct_checkpoint_open_step(checkpoint, run->saver.folder, step);
     if (status == OCT_DATA) {
         snprintf(why, sizeof why, "%s", oct_error_message(0));
@@ -102,7 +102,7 @@ static oct_status deploy_checkpoint(oct_trainer *trainer, const oct_checkpoint *
 }
 
 /* After the last step: the best state of QAT becomes the model, if that is not the last. */
-static oct_status go_back_to_best(oct_training *run)
+static oct_status go_back_to_best(oct_train_run *run)
 {
     const int64_t best = oct_early_stopping_best(&run->trainer.stopping, &run->trainer.plan);
     oct_checkpoint checkpoint = {0};
@@ -118,7 +118,7 @@ out:
 }
 
 /* Makes the model of a checkpoint, which all ranks have, the teacher. */
-static oct_status make_teacher(oct_training *run, const oct_checkpoint *checkpoint)
+static oct_status make_teacher(oct_train_run *run, const oct_checkpoint *checkpoint)
 {
     const oct_status status =
         oct_teacher_create(&run->trainer.teacher, checkpoint, run->recipe, &run->train_data);
@@ -129,7 +129,7 @@ static oct_status make_teacher(oct_training *run, const oct_checkpoint *checkpoi
 }
 
 /* Before the first QAT step, loads the model at the end of its float phase, whose checkpoint is kept. */
-static oct_status make_teacher_of_float_phase(oct_training *run)
+static oct_status make_teacher_of_float_phase(oct_train_run *run)
 {
     const oct_trainer *trainer = &run->trainer;
     oct_checkpoint own = {0};
@@ -147,7 +147,7 @@ out:
 }
 
 /* Takes one step, then records it, evaluates, and saves a checkpoint, as far as each is due. */
-static oct_status run_step(oct_training *run)
+static oct_status run_step(oct_train_run *run)
 {
     oct_trainer *trainer = &run->trainer;
     oct_step_result result;
@@ -213,16 +213,16 @@ static oct_status share_checkpoint_info(oct_session *session, oct_checkpoint *ch
 }
 
 /* Continues from the newest checkpoint of the folder, if any, once data and recipe are known to be the run's. */
-static oct_status resume_run(oct_training *run)
+static oct_status resume_run(oct_train_run *run)
 {
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
-    if (oct_training_speaks(run))
+    if (oct_train_run_speaks(run))
         status = oct_checkpoint_newest_on_disk(&checkpoint, run->saver.folder);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(share_checkpoint_info(run->session, &checkpoint));
     if (checkpoint.path) {
-        if (oct_training_speaks(run))
+        if (oct_train_run_speaks(run))
             status = oct_run_folder_same_data(
                 &run->folder, oct_job_data_record(&run->train_data, &run->test_data));
         OCT_TRY_OUT(oct_session_agree(run->session, status));
@@ -233,7 +233,7 @@ static oct_status resume_run(oct_training *run)
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", run->recipe->output,
                 (long long)run->trainer.step, (long long)oct_plan_steps(&run->trainer.plan));
     }
-    if (oct_training_speaks(run)) {
+    if (oct_train_run_speaks(run)) {
         if (checkpoint.path)
             status = oct_checkpoint_clean(run->saver.folder, checkpoint.info.recipe);
         if (status == OCT_OK)
@@ -247,13 +247,13 @@ out:
 }
 
 /* Collective: rank 0 opens the run folder and writes what is known before the steps. */
-static oct_status open_folder(oct_training *run)
+static oct_status open_folder(oct_train_run *run)
 {
     const oct_recipe *recipe = run->recipe;
     const char *output = recipe->output;
     char *copy = NULL;
     oct_status status = OCT_OK;
-    if (oct_training_speaks(run)) {
+    if (oct_train_run_speaks(run)) {
         status = oct_run_folder_open(&run->folder, recipe, &run->trainer.report);
         /* The copy of an ONNX file, by which the checkpoints are understood when the file itself has gone. */
         if (status == OCT_OK) status = oct_run_path(output, OCT_ONNX_COPY, &copy);
@@ -272,7 +272,7 @@ static oct_status open_folder(oct_training *run)
 }
 
 /* Logs the model, the data and the phases with their last steps. */
-static void log_plan(const oct_training *run)
+static void log_plan(const oct_train_run *run)
 {
     const oct_plan *plan = &run->trainer.plan;
     const oct_dataset *data = &run->train_data;
@@ -299,7 +299,7 @@ static void log_plan(const oct_training *run)
 
 /* Loads the weights that init names, and logs what was not loaded. This comes before anything is written, so that
  * weights that do not fit leave no trace; a checkpoint of the run itself replaces them later. */
-static oct_status start_from_init(oct_training *run)
+static oct_status start_from_init(oct_train_run *run)
 {
     oct_text lines = {0};
     if (!oct_init_given(run->init)) return OCT_OK;
@@ -317,7 +317,7 @@ static oct_status start_from_init(oct_training *run)
 
 /* Makes the teacher that is there before the run begins: another run's model, or, where there is no float phase, the
  * weights that the run starts from, which are its end. */
-static oct_status make_teacher_before_steps(oct_training *run)
+static oct_status make_teacher_before_steps(oct_train_run *run)
 {
     const bool has_float = run->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
     const bool at_start = oct_teacher_is_own(run->recipe) && !has_float;
@@ -343,7 +343,7 @@ static oct_status make_teacher_before_steps(oct_training *run)
 }
 
 /* Makes all that steps need: data, trainer, teacher, initial weights, folder, and the state of an earlier session. */
-static oct_status start_run(oct_training *run)
+static oct_status start_run(oct_train_run *run)
 {
     json_t *description;
     oct_status status = OCT_OK;
@@ -355,7 +355,7 @@ static oct_status start_run(oct_training *run)
                               oct_trainer_create(&run->trainer, run->recipe, run->session->group,
                                                  &run->train_data, &run->test_data)));
     run->trainer.saver = &run->saver;
-    if (oct_training_speaks(run)) {
+    if (oct_train_run_speaks(run)) {
         /* Parameters and what the optimizer keeps of them are most of a checkpoint. */
         const int64_t copies = 1 + oct_optim_slots(run->recipe->optimizer_kind);
         status = oct_check_room(run->recipe, run->trainer.training.params.numel * copies *
@@ -371,7 +371,7 @@ static oct_status start_run(oct_training *run)
     if (run->trainer.step == 0) oct_warn_of_model(run->recipe, run->trainer.model);
     OCT_TRY(oct_job_describe(run->session, run->args, run->recipe, &run->train_data,
                              &run->test_data, &description));
-    if (oct_training_speaks(run)) {
+    if (oct_train_run_speaks(run)) {
         json_object_set_new(description, "from_step", json_integer(run->trainer.step));
         status = oct_run_folder_session(&run->folder, description);
     }
@@ -381,7 +381,7 @@ static oct_status start_run(oct_training *run)
     return OCT_OK;
 }
 
-static oct_status run_in_session(oct_training *run, json_t **result)
+static oct_status run_in_session(oct_train_run *run, json_t **result)
 {
     OCT_TRY(stop_before_steps(run));
     OCT_TRY(start_run(run));
@@ -403,7 +403,7 @@ static oct_status run_in_session(oct_training *run, json_t **result)
 }
 
 /* Collective: finds the result of a finished run in the output folder, which is then only reported again. */
-static oct_status find_finished_result(oct_training *run, json_t **result, bool *finished)
+static oct_status find_finished_result(oct_train_run *run, json_t **result, bool *finished)
 {
     const oct_collective *group = run->session->group;
     oct_status status = OCT_OK;
@@ -422,7 +422,7 @@ static oct_status find_finished_result(oct_training *run, json_t **result, bool 
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                      oct_train_files *files, json_t **result)
 {
-    oct_training run = {
+    oct_train_run run = {
         .session = session,
         .args = args,
         .recipe = recipe,

@@ -31,7 +31,7 @@ typedef struct oct_progress {
 void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
                         const char *choice, double every);
 
-typedef struct oct_training {
+typedef struct oct_train_run {
     oct_session *session;
     const oct_args *args;
     const oct_recipe *recipe;
@@ -47,10 +47,10 @@ typedef struct oct_training {
     oct_saver saver;
     double
         phase_loss; /* mean over the phase before, or of the run's first step here; 0: none yet */
-} oct_training;
+} oct_train_run;
 
 /* Only rank 0 touches files and speaks. */
-static inline bool oct_training_speaks(const oct_training *run)
+static inline bool oct_train_run_speaks(const oct_train_run *run)
 {
     return run->session->group->rank == 0;
 }
@@ -60,27 +60,28 @@ static inline bool oct_training_speaks(const oct_training *run)
 
 /* Before the steps of this session: starts the figures; TensorBoard gets samples of the test data where it is asked for,
  * before the first step of the run. */
-void oct_record_start(oct_training *run);
+void oct_record_start(oct_train_run *run);
 /* Adds a step that was done to the figures, and shows and records what is due; at the end of a phase that, too. */
-void oct_record_step(oct_training *run, oct_phase phase, const oct_step_result *result,
+void oct_record_step(oct_train_run *run, oct_phase phase, const oct_step_result *result,
                      bool phase_ends);
 /* Records the steps, images and time of the phase that the last step ended, as far as this process took them. */
-void oct_record_phase_end(oct_training *run, oct_phase phase);
+void oct_record_phase_end(oct_train_run *run, oct_phase phase);
 /* Records steps, images and time of a phase that stops with this session and goes on in another one. */
-void oct_record_so_far(oct_training *run, oct_phase phase);
+void oct_record_so_far(oct_train_run *run, oct_phase phase);
 /* Logs and records scores over the test data, and records the scales of the layers of a prepared model.
  * images_per_s: 0 when it was not measured. */
-void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
+void oct_record_evaluation(oct_train_run *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s);
 /* Makes an object of the best evaluation so far: metric, step, value. */
-json_t *oct_stopping_json(const oct_training *run);
+json_t *oct_stopping_json(const oct_train_run *run);
 
 /* records.c, collective: evaluates the model over the test data, judges that, which may end a phase or the run, and records
  * both; and the weights as TensorBoard's histograms, where it is asked for, of some evaluations of a phase, its last among
  * them. */
-oct_status oct_run_evaluate(oct_training *run, oct_phase phase, oct_verdict *verdict) OCT_NODISCARD;
+oct_status oct_run_evaluate(oct_train_run *run, oct_phase phase,
+                            oct_verdict *verdict) OCT_NODISCARD;
 
 /* Collective, after the last step, whose checkpoint is written: gives back the memory of the steps, converts,
  * certifies, and writes model, records and statistics. *result: on rank 0 the result record (new reference). What
  * cannot be written of the statistics costs a warning. */
-oct_status oct_run_result(oct_training *run, json_t **result) OCT_NODISCARD;
+oct_status oct_run_result(oct_train_run *run, json_t **result) OCT_NODISCARD;

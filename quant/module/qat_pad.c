@@ -52,7 +52,7 @@ static int32_t nearest_code(float value, oct_qparams q)
     uint16_t wide;
     oct_quantize16(&value, 1, q, &wide, NULL, NULL);
     if (oct_codes_dtype(q) == OCT_U16) return wide;
-    oct_quantize(&value, 1, q, &code, NULL, NULL);
+    oct_quantize_codes(&value, 1, q, &code, NULL, NULL);
     return code;
 }
 

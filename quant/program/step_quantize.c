@@ -17,7 +17,7 @@ static void run_quantize(const oct_step_run *r)
     if (r->step->quantize.quotient)
         oct_quantize_quotient(r->input[0], n, y->q, r->output, r->mask, r->range);
     else if (y->dtype == OCT_U8)
-        oct_quantize(r->input[0], n, y->q, r->output, r->mask, r->range);
+        oct_quantize_codes(r->input[0], n, y->q, r->output, r->mask, r->range);
     else
         oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
 }

@@ -131,7 +131,7 @@ static void merge_key_range(const int32_t keys[2], float *range)
     oct_range_merge(range, low, high);
 }
 
-OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize, *, 1.0f / q.scale)
+OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize_codes, *, 1.0f / q.scale)
 OCT_QUANTIZE(uint16_t, quantize_block16, oct_quantize16, *, 1.0f / q.scale)
 OCT_QUANTIZE(uint8_t, quotient_block, oct_quantize_quotient, /, q.scale)
 OCT_DEQUANTIZE(uint8_t, oct_dequantize)

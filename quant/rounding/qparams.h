@@ -64,8 +64,8 @@ static inline void oct_range_merge(float *range, float min, float max)
 /* Computes the codes of values: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax]. mask (1 bit an
  * element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was in the range,
  * both ends included. The range of x is merged into range (NULL to leave out). */
-void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
-                  float *range);
+void oct_quantize_codes(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
+                        float *range);
 /* The same with q = z + round_half_even(x / scale): of targets that divide (oct_target.quotient). */
 void oct_quantize_quotient(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
                            float *range);

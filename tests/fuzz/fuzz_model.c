@@ -16,9 +16,9 @@ static void check_saved(const oct_model *m)
     size_t size_a, size_b;
     snprintf(first, sizeof first, "%s/first.int8.h5", fuzz_folder());
     snprintf(second, sizeof second, "%s/second.int8.h5", fuzz_folder());
-    MAKE(oct_model_save(first, m));
+    MAKE(oct_model_write(first, m));
     MAKE(oct_model_load(&again, first));
-    MAKE(oct_model_save(second, &again));
+    MAKE(oct_model_write(second, &again));
     MAKE(oct_file_read(first, SIZE_MAX / 2, &a, &size_a));
     MAKE(oct_file_read(second, SIZE_MAX / 2, &b, &size_b));
     FUZZ_REQUIRE(size_a == size_b && memcmp(a, b, size_a) == 0, "saved otherwise than it was read");

@@ -68,7 +68,7 @@ void fuzz_seeds(void)
         for (int64_t s = 0; s < m.program.num_steps; s++)
             seen[m.program.steps[s].kind] = true;
         fill(&m);
-        MAKE(oct_model_save(path, &m));
+        MAKE(oct_model_write(path, &m));
         fuzz_seed_image(path);
         oct_model_free(&m);
     }

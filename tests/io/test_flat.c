@@ -166,7 +166,7 @@ Test(flat, a_file_computes_the_bits_of_its_model)
 static void *saved(const oct_model *m, size_t *size)
 {
     void *bytes = NULL;
-    OK(oct_model_save("m.int8.h5", m));
+    OK(oct_model_write("m.int8.h5", m));
     OK(oct_file_read("m.int8.h5", 1 << 24, &bytes, size));
     return bytes;
 }

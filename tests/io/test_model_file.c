@@ -312,7 +312,7 @@ Test(model_file, brings_back_every_field)
 {
     oct_model saved, loaded;
     make_model(&saved);
-    MUST(oct_model_save(model_path, &saved));
+    MUST(oct_model_write(model_path, &saved));
     MUST(oct_model_load(&loaded, model_path));
     check_same(&saved, &loaded);
     oct_model_free(&saved);
@@ -331,7 +331,7 @@ Test(model_file, may_lack_texts_and_golden_vectors)
     oct_free(&m.golden_input);
     oct_free(&m.golden_digest);
     m.certificate.golden_count = 0;
-    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_write(model_path, &m));
     MUST(oct_model_load(&loaded, model_path));
     cr_assert_str_eq(loaded.recipe, "");
     cr_assert_str_eq(loaded.data_format, "");
@@ -348,14 +348,14 @@ Test(model_file, equal_models_give_equal_bytes)
     void *first, *second;
     size_t size, length;
     make_model(&a);
-    MUST(oct_model_save(model_path, &a));
+    MUST(oct_model_write(model_path, &a));
     oct_model_free(&a);
     sleep(1);
     make_model(&b);
     /* What is not part of the model must not be part of the file. */
     memset(b.program.steps[3].name + 10, 'x', 20);
     b.program.values[0].q = (oct_qparams){3.0F, 1, 2, 3};
-    MUST(oct_model_save(other_path, &b));
+    MUST(oct_model_write(other_path, &b));
     oct_model_free(&b);
     MUST(oct_file_read(model_path, 1 << 20, &first, &size));
     MUST(oct_file_read(other_path, 1 << 20, &second, &length));
@@ -378,7 +378,7 @@ Test(model_file, no_flipped_byte_and_no_truncation_is_accepted)
     void *bytes;
     size_t size;
     make_model(&m);
-    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_write(model_path, &m));
     oct_model_free(&m);
     MUST(oct_file_read(model_path, 1 << 20, &bytes, &size));
     for (size_t i = 0; i < size; i += 11) {
@@ -405,7 +405,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     void *bytes;
     size_t size;
     make_model(&m);
-    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_write(model_path, &m));
     oct_model_free(&m);
     cr_assert(is_model(model_path));
     cr_assert_not(is_model(tmp.path));
@@ -465,7 +465,7 @@ Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_model m, loaded;
         make_large(&m, cases[i].side, cases[i].pools);
-        MUST(oct_model_save(model_path, &m));
+        MUST(oct_model_write(model_path, &m));
         oct_mem_peak_reset();
         const size_t before = oct_mem_live();
         oct_status status = oct_model_load(&loaded, model_path);
@@ -511,7 +511,7 @@ Test(model_file, refuses_values_that_take_too_much_together)
     m.program.values[42].c = m.program.values[43].c = CONCATENATED;
     m.classes = 16 * CONCATENATED;
     MUST(oct_program_check(&m.program));
-    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_write(model_path, &m));
     cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
     check_said("net.int8.h5: the values of one sample take 285 MB, more than 268 MB");
     oct_model_free(&m);
@@ -529,7 +529,7 @@ Test(model_file, says_when_there_is_no_file_or_no_room)
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = 1000;
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    cr_assert_eq(oct_model_save(model_path, &m), OCT_RESOURCE);
+    cr_assert_eq(oct_model_write(model_path, &m), OCT_RESOURCE);
     check_said("net.int8.h5: cannot be written");
     cr_assert_not(oct_file_exists(model_path));
     oct_model_free(&m);
@@ -541,15 +541,15 @@ Test(model_file, saves_nothing_that_could_not_be_loaded)
     oct_model m;
     make_model(&m);
     m.program.steps[1].input[0] = 5;
-    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    cr_assert_eq(oct_model_write(model_path, &m), OCT_DATA);
     check_said("net.int8.h5: step 1");
     m.program.steps[1].input[0] = 1;
     m.classes = 6;
-    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    cr_assert_eq(oct_model_write(model_path, &m), OCT_DATA);
     check_said("6 classes, but the output has 5 numbers");
     m.classes = CLASSES;
     m.program.steps[1].name[3] = '\n';
-    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    cr_assert_eq(oct_model_write(model_path, &m), OCT_DATA);
     check_said("the name of step 1 is not a line of text");
     cr_assert_not(oct_file_exists(model_path));
     oct_model_free(&m);
@@ -650,7 +650,7 @@ static void good_model(void **bytes, size_t *size)
 {
     oct_model m;
     make_model(&m);
-    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_write(model_path, &m));
     oct_model_free(&m);
     MUST(oct_file_read(model_path, 1 << 20, bytes, size));
 }
@@ -912,7 +912,7 @@ Test(model_file, survives_a_lack_of_memory_at_every_place)
     size_t live = oct_mem_live();
     for (int64_t n = 1;; n++) {
         oct_mem_fail_after(n);
-        oct_status status = oct_model_save(model_path, &m);
+        oct_status status = oct_model_write(model_path, &m);
         oct_mem_fail_after(0);
         cr_assert_eq(oct_mem_live(), live);
         if (status == OCT_OK) break;

@@ -51,7 +51,7 @@ static void damage(const char *path, const char *layer, int weight)
             scale_weights(step + 1, 0.5F);
         } else
             step->conv.weight[weight] = (int8_t)(step->conv.weight[weight] > 0 ? -100 : 100);
-        cr_assert_eq(oct_model_save(path, &model), OCT_OK, "%s", oct_error_message(0));
+        cr_assert_eq(oct_model_write(path, &model), OCT_OK, "%s", oct_error_message(0));
         oct_model_free(&model);
         return;
     }

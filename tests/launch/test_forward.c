@@ -118,7 +118,7 @@ static float pixel(int64_t i)
 static size_t run_tower(oct_module *root, int64_t samples, int64_t at_a_time)
 {
     oct_context *cx;
-    oct_forward f;
+    oct_forwards f;
     float *x;
     cr_assert_eq(oct_alloc(&x, (size_t)(at_a_time * WIDTH), sizeof *x), OCT_OK);
     cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
@@ -174,7 +174,7 @@ Test(forward, another_way_than_the_learned_one_is_run_again_keeping_all)
     ((tower *)root)->looks_back = true;
     /* The third forward reads what the second has learned to free; its second run is the fourth. */
     oct_context *cx;
-    oct_forward f;
+    oct_forwards f;
     const oct_tensor *y;
     static float x[2 * WIDTH];
     cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);

@@ -110,7 +110,7 @@ static void begin_model(oct_model *m, int64_t side, int64_t output)
 
 static void end_model(oct_model *m, const char *file)
 {
-    MUST(oct_model_save(file, m));
+    MUST(oct_model_write(file, m));
     oct_model_free(m);
 }
 

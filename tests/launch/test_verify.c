@@ -65,7 +65,7 @@ static oct_status mend(oct_model *m)
     OCT_TRY(oct_model_find_bounds(m));
     OCT_TRY(oct_golden_digests(&m->program, m->golden_input, m->certificate.golden_count,
                                m->golden_digest));
-    return oct_model_save(CHANGED, m);
+    return oct_model_write(CHANGED, m);
 }
 
 /* The exit status of verify after a change; of a model that cannot even be saved, OCT_DATA's. */

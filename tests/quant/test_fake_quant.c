@@ -55,7 +55,7 @@ Test(quantize, then_dequantize_is_fake_quantize)
         float x[512], y[512];
         uint8_t codes[512], mask[64];
         memcpy(x, golden_fake_x + g->first, (size_t)g->count * sizeof *x);
-        oct_quantize(x, g->count, q, codes, mask, NULL);
+        oct_quantize_codes(x, g->count, q, codes, mask, NULL);
         oct_dequantize(codes, g->count, q, y);
         for (int j = 0; j < g->count; j++) {
             cr_assert(codes[j] >= q.qmin && codes[j] <= q.qmax);
@@ -75,18 +75,18 @@ Test(quantize, gives_the_range_with_a_canonical_zero_over_many_blocks)
     for (int i = 0; i < N; i++)
         x[i] = (float)((i * 37) % 1000 - 400) * 0.01f;
     mask[(N + 7) / 8] = 0xa5;
-    oct_quantize(x, N, q, codes, mask, range);
+    oct_quantize_codes(x, N, q, codes, mask, range);
     cr_assert(range[0] == -4.0f && range[1] == 5.99f);
     cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing after the mask is touched");
     for (int i = 0; i < N; i++)
         cr_assert_eq(mask[i / 8] >> (i % 8) & 1, x[i] >= -1.285f && x[i] < 1.275f, "element %d", i);
     const float zeros[] = {-0.0f, -0.0f};
     float none[2] = {INFINITY, -INFINITY};
-    oct_quantize(NULL, 0, q, codes, NULL, none);
+    oct_quantize_codes(NULL, 0, q, codes, NULL, none);
     cr_assert(none[0] == INFINITY && none[1] == -INFINITY);
-    oct_quantize(zeros, 2, q, codes, NULL, none);
+    oct_quantize_codes(zeros, 2, q, codes, NULL, none);
     cr_assert(as_bits(none[0]) == 0 && as_bits(none[1]) == 0);
-    oct_quantize(zeros, 2, q, codes, NULL, range);
+    oct_quantize_codes(zeros, 2, q, codes, NULL, range);
     cr_assert(range[0] == -4.0f && range[1] == 5.99f, "a range is merged into the one before");
 }
 
@@ -97,7 +97,7 @@ Test(quantize, shows_a_nan_in_the_range_and_codes_it_as_the_lowest)
         const float x[] = {1.0f, not_a_number[i], -1.0f};
         uint8_t codes[3], mask;
         float range[2] = {INFINITY, -INFINITY};
-        oct_quantize(x, 3, (oct_qparams){0.1f, 128, 3, 255}, codes, &mask, range);
+        oct_quantize_codes(x, 3, (oct_qparams){0.1f, 128, 3, 255}, codes, &mask, range);
         cr_assert(isnan(range[0]) && isnan(range[1]));
         cr_assert(codes[0] == 138 && codes[1] == 3 && codes[2] == 118);
         cr_assert_eq(mask, 5);
@@ -110,7 +110,7 @@ Test(quantize, saturates_values_far_beyond_the_codes)
     const oct_qparams q = {0.1f, 128, 0, 255};
     uint8_t codes[4], mask, flags[4];
     float y[4];
-    oct_quantize(x, 4, q, codes, &mask, NULL);
+    oct_quantize_codes(x, 4, q, codes, &mask, NULL);
     cr_assert(codes[0] == 255 && codes[1] == 0 && codes[2] == 255 && codes[3] == 0 && mask == 0);
     oct_fake_quantize(x, 4, q, y, flags);
     cr_assert(y[0] == 127 * 0.1f && y[1] == -128 * 0.1f && flags[0] == 0 && flags[1] == 0);

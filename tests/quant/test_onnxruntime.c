@@ -19,7 +19,8 @@ Test(onnxruntime, quotients_are_its_codes)
             x[e] = layer_real(k->x[e]);
         oct_quantize_quotient(x, k->count, layer_qparams(k->scale, k->zero_point), codes, NULL,
                               NULL);
-        oct_quantize(x, k->count, layer_qparams(k->scale, k->zero_point), products, NULL, NULL);
+        oct_quantize_codes(x, k->count, layer_qparams(k->scale, k->zero_point), products, NULL,
+                           NULL);
         for (int e = 0; e < k->count; e++) {
             cr_assert_eq(codes[e], k->y[e], "%s, %.9g: %d, not %d", k->name, (double)x[e], codes[e],
                          k->y[e]);

@@ -210,7 +210,7 @@ static void check_backward(variant v)
     for (int64_t i = 0; i < oct_numel(x); i++) {
         oct_qparams q = oct_fake_quant_qparams(in);
         uint8_t code;
-        oct_quantize(n.x + i, 1, q, &code, NULL, NULL);
+        oct_quantize_codes(n.x + i, 1, q, &code, NULL, NULL);
         oct_dequantize(&code, 1, q, oct_f32(x) + i);
     }
     oct_tensor *z = oct_conv2d(n.cx, x, conv->weight, conv->bias, conv->args.geometry);

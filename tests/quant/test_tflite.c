@@ -17,7 +17,7 @@ Test(tflite, values_become_its_codes)
         uint8_t codes[512];
         for (int e = 0; e < k->count; e++)
             x[e] = layer_real(k->x[e]);
-        oct_quantize(x, k->count, layer_qparams(k->scale, k->zero_point), codes, NULL, NULL);
+        oct_quantize_codes(x, k->count, layer_qparams(k->scale, k->zero_point), codes, NULL, NULL);
         check_codes(k->name, codes, k->y, k->count);
     }
     check_nothing_held();
