@@ -177,3 +177,14 @@ const char *oct_cpu_model(void)
     pthread_once(&model_once, read_cpu_model);
     return model;
 }
+
+void oct_round_to_nearest(fenv_t *before)
+{
+    fegetenv(before);
+    fesetround(FE_TONEAREST);
+}
+
+void oct_round_as_before(const fenv_t *before)
+{
+    fesetenv(before);
+}

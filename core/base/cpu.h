@@ -5,6 +5,8 @@
 
 #include "core/base/status.h"
 
+#include <fenv.h>
+
 /* Every instruction set, once, with its word in OCT_ISA and its architecture; cpu.c finds out by has_<word>()
  * whether this machine has it. */
 #define OCT_ISA_LIST(X)                                                                            \
@@ -34,6 +36,11 @@ const char *oct_isa_best(void);
 /* Checks OCT_ISA; call once at start. */
 oct_status oct_cpu_check(void) OCT_NODISCARD;
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
+
+/* Rounds to nearest in this thread until oct_round_as_before, which puts back the rounding mode and the exception flags
+ * of the program that called: what has bits to keep is computed between the two. */
+void oct_round_to_nearest(fenv_t *before);
+void oct_round_as_before(const fenv_t *before);
 
 /* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
  * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers,

@@ -123,7 +123,7 @@ oct_status oct_model_run_golden(const oct_program *program, const float *inputs,
     const size_t output_bytes = oct_value_bytes(&program->values[program->output]);
     oct_runtime *runtime = NULL;
     if (samples == 0) return OCT_OK;
-    OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
+    OCT_TRY(oct_runtime_create(&runtime, program, NULL));
     oct_status status = OCT_OK;
     for (int64_t n = 0; n < samples && status == OCT_OK; n++, outputs += output_bytes) {
         for (int i = 0; i < program->num_inputs; i++) {

@@ -174,7 +174,9 @@ static oct_status allocate_inference(inference *f, const oct_bench *bench)
     OCT_TRY(oct_alloc(&f->y, batch, oct_value_bytes(&p->values[p->output])));
     OCT_TRY(oct_timings_create(&f->timings, bench->repetitions > 0 ? bench->repetitions
                                                                    : OCT_BENCH_REPETITIONS_MAX));
-    OCT_TRY(oct_runtime_create(&f->runtime, p, bench->batch, &oct_module_fallbacks));
+    OCT_TRY(oct_runtime_create(
+        &f->runtime, p,
+        &(oct_runtime_options){.max_batch = bench->batch, .host = &oct_module_fallbacks}));
     oct_fill_uniform(f->x, bench->batch * oct_inputs_numel(p), OCT_BENCH_SEED, OCT_STREAM_TEST, 0,
                      -1.0F, 1.0F);
     return OCT_OK;

@@ -223,7 +223,8 @@ static oct_status prepare_input(running *r)
     OCT_TRY(oct_alloc(&r->y, 1, oct_value_bytes(r->answer.out)));
     r->answer.x = r->x;
     r->answer.y = r->y;
-    return oct_runtime_create(&r->runtime, program, 1, &oct_module_fallbacks);
+    return oct_runtime_create(&r->runtime, program,
+                              &(oct_runtime_options){.host = &oct_module_fallbacks});
 }
 
 static oct_status run_int8_model(const oct_args *args)

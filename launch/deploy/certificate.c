@@ -124,7 +124,9 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     /* As many samples at a time as their values have room for; no result depends on it. */
     OCT_TRY_OUT(oct_program_costs(program, &cost));
     batch = oct_min_i64(batch, oct_max_i64(BATCH_BYTES / oct_max_i64(cost.bytes, 1), 1));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_fallbacks));
+    OCT_TRY_OUT(oct_runtime_create(
+        &runtime, program,
+        &(oct_runtime_options){.max_batch = batch, .host = &oct_module_fallbacks}));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     oct_loader_read_ahead(&loader, recipe);
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
@@ -171,7 +173,8 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
     oct_runtime *runtime = NULL;
     float *output = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_fallbacks));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program,
+                                   &(oct_runtime_options){.host = &oct_module_fallbacks}));
     OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *sample = digests + i * program->num_values * DIGEST;

@@ -149,7 +149,8 @@ static oct_status add_output(golden_samples *golden, const oct_model *model)
     uint8_t *output = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&output, (size_t)golden->count, oct_value_bytes(v)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_fallbacks));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program,
+                                   &(oct_runtime_options){.host = &oct_module_fallbacks}));
     for (int64_t n = 0; n < golden->count; n++) {
         const float *at = model->golden_input + n * oct_inputs_numel(program);
         for (int i = 0; i < program->num_inputs; i++) {

@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "quant/program/step.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,11 +142,10 @@ static oct_status open_fallback(void **state, const oct_program *program, const 
     return OCT_OK;
 }
 
-/* oct_fallback_host.run: calls the module on one sample after another, so that no result depends on the batch. */
-static oct_status run_fallback(void *state, int64_t samples, const float *const *input,
-                               float *output)
+/* Calls the module on one sample after another, so that no result depends on the batch. */
+static oct_status run_samples(fallback *self, int64_t samples, const float *const *input,
+                              float *output)
 {
-    fallback *self = state;
     oct_context *cx = self->cx;
     oct_tensor *x[OCT_STEP_INPUTS];
     for (int64_t n = 0; n < samples; n++) {
@@ -163,6 +163,18 @@ static oct_status run_fallback(void *state, int64_t samples, const float *const 
         memcpy(output + n * self->output, y->data, (size_t)self->output * sizeof(float));
     }
     return OCT_OK;
+}
+
+/* oct_fallback_host.run: the runtime shares samples among threads, so operations have the calling thread alone. After a
+ * fork there may be no other. */
+static oct_status run_fallback(void *state, int64_t samples, const float *const *input,
+                               float *output)
+{
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    const oct_status status = run_samples(state, samples, input, output);
+    omp_set_num_threads(threads);
+    return status;
 }
 
 const oct_fallback_host oct_module_fallbacks = {

@@ -167,7 +167,8 @@ oct_status oct_layer_source_of_program(oct_layer_source *s, const oct_program *p
     }
     number_namesakes(s);
     OCT_TRY_OUT(oct_alloc(&s->output, oct_value_bytes(&program->values[program->output]), 1));
-    status = oct_runtime_create(&s->runtime, program, 1, &oct_module_fallbacks);
+    status = oct_runtime_create(&s->runtime, program,
+                                &(oct_runtime_options){.host = &oct_module_fallbacks});
 out:
     if (status != OCT_OK) oct_layer_source_free(s);
     return status;

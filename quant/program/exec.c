@@ -3,18 +3,25 @@
  * Samples are independent, so a thread takes a contiguous share of them and drives it through all steps
  * in blocks small enough for its cache; nothing is shared but the packed constants, and no thread waits
  * for another. The memory plan is per sample: a block of n samples uses n times its offsets, and each
- * thread has a part of the one block of memory. Watching runs all samples as a single block instead, so
- * that every value can be shown whole. Float fallbacks are run by the host, which each thread opens for
- * itself.
+ * thread has a part of the one block of memory. Where one thread is enough it is the calling one, and
+ * OpenMP is not entered. Watching runs all samples as a single block instead, so that every value can
+ * be shown whole. Float fallbacks are run by the host, which each thread opens for itself.
  */
 #include "quant/program/planner.h"
 #include "quant/program/step.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 
 #include <omp.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* The process that made the first runtime: the threads of OpenMP may be there. A child of it has none of them, and
+ * would wait for them for ever. */
+static _Atomic pid_t first_process;
 
 /* The bytes of a block's values, which should stay in a core's second cache. A program with many weights takes
  * larger blocks, since each block reads them again. */
@@ -26,6 +33,7 @@ struct oct_runtime {
     const oct_fallback_host *host;
     int64_t max_batch, block; /* samples */
     int threads;
+    atomic_flag busy;     /* a thread runs it */
     int64_t *offsets;     /* of each value, for one sample; -1: the caller's */
     int64_t sample_bytes; /* of the plan */
     uint8_t **packed;     /* of each step, into `constants`; NULL without */
@@ -126,34 +134,57 @@ static oct_status open_fallbacks(oct_runtime *rt)
     return OCT_OK;
 }
 
-oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
-                              const oct_fallback_host *host)
+/* Takes the options, or their defaults. More threads than samples would have nothing to do. */
+static oct_status take_options(oct_runtime *rt, const oct_runtime_options *options)
 {
-    oct_status status;
+    const oct_runtime_options o = options ? *options : (oct_runtime_options){0};
+    OCT_CHECK(o.max_batch >= 0, OCT_USAGE, "a runtime for %lld samples cannot be made",
+              (long long)o.max_batch);
+    OCT_CHECK(o.threads >= 0 && o.threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
+              "%d threads; 0 to %d are allowed, and 0 are as many as OpenMP has", o.threads,
+              OCT_RUNTIME_THREADS_MAX);
+    rt->max_batch = o.max_batch > 0 ? o.max_batch : 1;
+    rt->threads =
+        (int)oct_min_i64(o.threads > 0 ? o.threads : omp_get_max_threads(), rt->max_batch);
+    rt->host = o.host;
+    return OCT_OK;
+}
+
+static oct_status make_ready(oct_runtime *rt, const oct_runtime_options *options)
+{
+    OCT_TRY(take_options(rt, options));
+    OCT_TRY(pack_constants(rt));
+    OCT_TRY(plan_memory(rt));
+    return open_fallbacks(rt);
+}
+
+oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
+                              const oct_runtime_options *options)
+{
     oct_runtime *rt = NULL;
+    fenv_t rounding;
+    pid_t none = 0;
+    OCT_CHECK(runtime && program, OCT_USAGE, "a runtime cannot be made of NULL");
     *runtime = NULL;
-    OCT_CHECK(max_batch >= 1, OCT_USAGE, "a runtime for %lld samples cannot be made",
-              (long long)max_batch);
     OCT_TRY(oct_program_check(program));
     OCT_TRY(oct_alloc(&rt, 1, sizeof *rt));
     rt->program = program;
     rt->kernel = oct_kernel_here();
-    rt->host = host;
-    rt->max_batch = max_batch;
-    rt->threads = omp_get_max_threads();
-    OCT_TRY_OUT(pack_constants(rt));
-    OCT_TRY_OUT(plan_memory(rt));
-    OCT_TRY_OUT(open_fallbacks(rt));
-    *runtime = rt;
-    return OCT_OK;
-out:
-    oct_runtime_destroy(&rt);
+    atomic_flag_clear(&rt->busy);
+    atomic_compare_exchange_strong(&first_process, &none, getpid());
+    oct_round_to_nearest(&rounding);
+    const oct_status status = make_ready(rt, options);
+    oct_round_as_before(&rounding);
+    if (status == OCT_OK)
+        *runtime = rt;
+    else
+        oct_runtime_destroy(&rt);
     return status;
 }
 
 void oct_runtime_destroy(oct_runtime **runtime)
 {
-    oct_runtime *rt = *runtime;
+    oct_runtime *rt = runtime ? *runtime : NULL;
     if (!rt) return;
     for (int64_t i = 0; rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
         if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
@@ -249,16 +280,18 @@ typedef struct failure {
     char text[512];
 } failure;
 
-oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const *input,
-                           void *output)
+/* Shares the samples among several threads of OpenMP, which have rounding modes of their own. */
+static oct_status run_shares(const oct_runtime *rt, int threads, int64_t samples,
+                             const float *const *input, void *output)
 {
-    OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
     failure failed = {.status = OCT_OK};
-    const int threads = (int)clamp_to_range(samples, 1, rt->threads);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int t = 0; t < threads; t++) {
+        fenv_t rounding;
+        oct_round_to_nearest(&rounding);
         const oct_status status =
             run_share(rt, t, samples * t / threads, samples * (t + 1) / threads, input, output);
+        oct_round_as_before(&rounding);
         if (status == OCT_OK) continue;
 #pragma omp critical(oct_runtime_failure)
         {
@@ -269,11 +302,10 @@ oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const 
     return failed.status == OCT_OK ? OCT_OK : oct_fail(failed.status, "%s", failed.text);
 }
 
-oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *const *input,
-                             void *output, oct_watch_fn watch, void *user)
+/* Runs all samples as one block, and shows each value. */
+static oct_status run_watched(const oct_runtime *rt, int64_t samples, const float *const *input,
+                              void *output, oct_watch_fn watch, void *user)
 {
-    if (!watch) return oct_runtime_run(rt, samples, input, output);
-    OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
     const frame f = frame_of(rt, 0, 0, samples, input, output);
     for (int64_t i = 0; i < rt->program->num_steps; i++) {
         const oct_step *step = &rt->program->steps[i];
@@ -282,4 +314,39 @@ oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *cons
               oct_value_bytes(oct_step_output(rt->program, step)) * (size_t)samples);
     }
     return OCT_OK;
+}
+
+oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const *input,
+                           void *output)
+{
+    return oct_runtime_watch(rt, samples, input, output, NULL, NULL);
+}
+
+oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *const *input,
+                             void *output, oct_watch_fn watch, void *user)
+{
+    fenv_t rounding;
+    oct_status status;
+    OCT_CHECK(rt, OCT_USAGE, "a run of NULL, which is no net");
+    OCT_CHECK(samples >= 0 && samples <= rt->max_batch, OCT_USAGE,
+              "%lld samples; a run of this net has 0 to %lld", (long long)samples,
+              (long long)rt->max_batch);
+    if (samples == 0) return OCT_OK;
+    OCT_CHECK(input && output, OCT_USAGE, "a run needs inputs and an output, and has NULL");
+    for (int i = 0; i < rt->program->num_inputs; i++)
+        OCT_CHECK(input[i], OCT_USAGE, "input %d is NULL", i);
+    OCT_CHECK(!atomic_flag_test_and_set_explicit(&rt->busy, memory_order_acquire), OCT_USAGE,
+              "this net is at work in another thread; make one for each with oct_net_clone");
+    const int most = rt->threads > 1 && samples > 1 && getpid() == first_process ? rt->threads : 1;
+    const int threads = (int)oct_min_i64(samples, most);
+    oct_round_to_nearest(&rounding);
+    if (watch)
+        status = run_watched(rt, samples, input, output, watch, user);
+    else if (threads > 1)
+        status = run_shares(rt, threads, samples, input, output);
+    else
+        status = run_share(rt, 0, 0, samples, input, output);
+    oct_round_as_before(&rounding);
+    atomic_flag_clear_explicit(&rt->busy, memory_order_release);
+    return status;
 }

@@ -317,7 +317,7 @@ oct_status oct_flat_verify(const oct_flat *flat)
     uint8_t *output = NULL;
     oct_status status;
     OCT_TRY_OUT(oct_alloc(&output, bytes, 1));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, NULL));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, p, NULL));
     for (uint64_t n = 0; n < golden_count(flat); n++, expected += bytes) {
         for (int i = 0; i < p->num_inputs; i++) {
             input[i] = golden;

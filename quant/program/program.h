@@ -165,15 +165,25 @@ typedef struct oct_fallback_host {
     void (*close)(void *state);
 } oct_fallback_host;
 
-/* A program made ready for this machine: weights packed, one block of memory planned. */
+/* A program made ready for this machine: weights packed, one block of memory planned. It is for one thread at a time. */
 typedef struct oct_runtime oct_runtime;
-/* max_batch: samples per run call. The program is borrowed and must outlive the runtime. host: NULL
- * when there is none; OCT_PREPARE if the program has float fallbacks then. */
-oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
-                              const oct_fallback_host *host) OCT_NODISCARD;
+/* How a program is run; zeros are the defaults. */
+typedef struct oct_runtime_options {
+    int64_t max_batch; /* samples that a run may have; 0: 1 */
+    /* Of a run. 0: as many as OpenMP has. 1: the calling thread alone, and nothing of OpenMP is entered but by float
+     * fallbacks. After a fork the child's runs have one. */
+    int threads;
+    const oct_fallback_host *host; /* NULL: there is none */
+} oct_runtime_options;
+enum { OCT_RUNTIME_THREADS_MAX = 1024 };
+/* options: NULL for the defaults. The program is borrowed and must outlive the runtime. OCT_PREPARE if it has float
+ * fallbacks and there is no host. */
+oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
+                              const oct_runtime_options *options) OCT_NODISCARD;
 void oct_runtime_destroy(oct_runtime **runtime);
 /* input[i]: samples x values[inputs[i]], output: samples x values[output], float or, of class numbers,
- * int32_t. samples <= max_batch. Does not allocate and cannot fail without float fallbacks. */
+ * int32_t; the bits do not depend on the rounding mode. OCT_USAGE for more samples than max_batch, and while another thread
+ * runs it. Does not allocate. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
                            void *output) OCT_NODISCARD;
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,

@@ -25,7 +25,7 @@ static oct_status classify(const oct_model *model, FILE *images)
     oct_runtime *runtime;
     OCT_CHECK(program->num_inputs == 1, OCT_DATA, "the model takes %d inputs, and here is one",
               program->num_inputs);
-    OCT_TRY(oct_runtime_create(&runtime, program, 1, NULL));
+    OCT_TRY(oct_runtime_create(&runtime, program, NULL));
 
     const oct_value *in = &program->values[program->inputs[0]];
     const oct_value *out = &program->values[program->output];

@@ -60,7 +60,7 @@ static oct_status work(oct_module *root, oct_program *program, oct_runtime *runt
     OCT_TRY(oct_set_fake_quant(root, OCT_STATE_VALIDATION));
     OCT_TRY(oct_train_step_forward(&step, &batch, qat));
     OCT_TRY(oct_convert(program, root, OCT_EXAMPLE(shape), options.target, NULL));
-    OCT_TRY(oct_runtime_create(&runtime, program, N, NULL));
+    OCT_TRY(oct_runtime_create(&runtime, program, &(oct_runtime_options){.max_batch = N}));
     printf("%g %% right after training\n", result.metric);
     return oct_runtime_run(runtime, N, (const float *[]){images}, integer);
 }

@@ -187,7 +187,8 @@ static oct_status run_program(const oct_program *p)
     const float *inputs[] = {numbers, numbers, numbers};
     oct_runtime *runtime = NULL;
     OCT_TRY(oct_program_check(p));
-    oct_status status = oct_runtime_create(&runtime, p, 1, &oct_module_fallbacks);
+    oct_status status =
+        oct_runtime_create(&runtime, p, &(oct_runtime_options){.host = &oct_module_fallbacks});
     if (status == OCT_OK) status = oct_runtime_run(runtime, 1, inputs, out);
     oct_runtime_destroy(&runtime);
     return status;

@@ -133,7 +133,7 @@ static void refused(const char *sentence)
 static void run_program(const oct_program *p, const float *x, void *y)
 {
     oct_runtime *runtime;
-    OK(oct_runtime_create(&runtime, p, 1, NULL));
+    OK(oct_runtime_create(&runtime, p, NULL));
     OK(oct_runtime_run(runtime, 1, (const float *[]){x}, y));
     oct_runtime_destroy(&runtime);
 }

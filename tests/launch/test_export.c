@@ -258,7 +258,8 @@ Test(export, golden_samples_are_those_of_the_model)
     float *output = golden("a.onnx.golden.npz", "output.npy", "(8, 10)");
     cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_error_message(0));
     cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
-    cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_fallbacks) == OCT_OK);
+    cr_assert(oct_runtime_create(&runtime, &model.program,
+                                 &(oct_runtime_options){.host = &oct_module_fallbacks}) == OCT_OK);
     for (int i = 0; i < COUNT; i++) {
         const float *image = input + i * IMAGE;
         cr_assert(oct_runtime_run(runtime, 1, &image, logits) == OCT_OK);

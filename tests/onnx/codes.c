@@ -89,7 +89,9 @@ static oct_status write_codes(codes *c)
     OCT_TRY(oct_alloc(&c->images, (size_t)(c->batch * image), sizeof *c->images));
     OCT_TRY(oct_alloc(&c->output, (size_t)c->batch,
                       oct_value_bytes(&program->values[program->output])));
-    OCT_TRY(oct_runtime_create(&c->runtime, program, c->batch, &oct_module_fallbacks));
+    OCT_TRY(oct_runtime_create(
+        &c->runtime, program,
+        &(oct_runtime_options){.max_batch = c->batch, .host = &oct_module_fallbacks}));
     print_header(c);
     for (int64_t at = 0; at < c->count; at += c->batch) {
         OCT_TRY(oct_loader_read(&c->loader, at, c->batch, c->images, &goals));

@@ -173,7 +173,9 @@ static inline void deploy_check(deployment *d)
     oct_runtime *runtime = NULL;
     const oct_graph *graph = oct_graph_of(d->root);
     OK(oct_convert(&d->program, d->root, &d->example, graph->target, &d->fallbacks));
-    OK(oct_runtime_create(&runtime, &d->program, DEPLOY_SAMPLES, &oct_module_fallbacks));
+    OK(oct_runtime_create(
+        &runtime, &d->program,
+        &(oct_runtime_options){.max_batch = DEPLOY_SAMPLES, .host = &oct_module_fallbacks}));
     const oct_tensor *y = deploy_forward(d);
     const size_t bytes = (size_t)oct_numel(y) * sizeof(float);
     float *out = malloc(bytes);

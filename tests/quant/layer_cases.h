@@ -160,7 +160,7 @@ static inline void layer_run(layer *l, int64_t samples, const uint8_t *const *co
         oct_dequantize(codes[i], n, p->values[l->x[i]].q, x[i]);
     }
     MUST(oct_program_check(p));
-    MUST(oct_runtime_create(&runtime, p, samples, NULL));
+    MUST(oct_runtime_create(&runtime, p, &(oct_runtime_options){.max_batch = samples}));
     MUST(oct_runtime_watch(runtime, samples, (const float *const *)x, y, layer_keep,
                            &(layer_made){l->y, output}));
     oct_runtime_destroy(&runtime);

@@ -29,7 +29,7 @@ int main(void)
     const float input[] = {1.2f, -0.2f, 1000.0f, -64.0f}, expected[] = {1.0f, 0.0f, 63.5f, -64.0f};
     float output[4];
     oct_runtime *runtime;
-    if (oct_runtime_create(&runtime, &program, 1, NULL) != OCT_OK ||
+    if (oct_runtime_create(&runtime, &program, NULL) != OCT_OK ||
         oct_runtime_run(runtime, 1, (const float *[]){input}, output) != OCT_OK) {
         fprintf(stderr, "runtime_alone: %s\n", oct_error_message(0));
         return 1;

@@ -11,7 +11,9 @@ static void check_same(net *n)
     oct_quantizers_set_state(&n->quantizers, OCT_QUANT_FROZEN);
     oct_tensor *y = net_forward(n, false);
     OK(oct_convert(&program, n->root, OCT_EXAMPLE(n->input), oct_target_find("x86"), NULL));
-    OK(oct_runtime_create(&runtime, &program, n->leaves.samples, &oct_module_fallbacks));
+    OK(oct_runtime_create(
+        &runtime, &program,
+        &(oct_runtime_options){.max_batch = n->leaves.samples, .host = &oct_module_fallbacks}));
     float *out = calloc((size_t)oct_numel(y), 4);
     OK(oct_runtime_run(runtime, n->leaves.samples, (const float *[]){n->x}, out));
     /* y lives in the context of the forward; convert traced in one of its own. */

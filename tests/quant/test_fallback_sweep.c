@@ -107,7 +107,8 @@ static oct_status run_program(const oct_program *p)
         input[i] = x;
     oct_mem_peak_reset();
     const size_t before = oct_mem_live();
-    OCT_TRY_OUT(oct_runtime_create(&runtime, p, 1, &oct_module_fallbacks));
+    OCT_TRY_OUT(
+        oct_runtime_create(&runtime, p, &(oct_runtime_options){.host = &oct_module_fallbacks}));
     status = oct_runtime_run(runtime, 1, input, y);
 out:
     cr_assert(oct_mem_peak() - before < (64 << 20), "%zu bytes", oct_mem_peak() - before);

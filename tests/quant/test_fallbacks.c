@@ -211,23 +211,31 @@ Test(fallbacks, in_programs_that_do_not_fit_their_modules_are_refused)
     const oct_fallback good = *fallback;
 
     snprintf(fallback->type, sizeof fallback->type, "unheard_of");
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_PREPARE);
+    cr_assert_eq(
+        oct_runtime_create(&rt, &d.program, &(oct_runtime_options){.host = &oct_module_fallbacks}),
+        OCT_PREPARE);
     cr_assert_str_eq(oct_error_message(0),
                      "c: it stays float and is a unheard_of, which is not known "
                      "here; load the plug-in that has it");
     snprintf(fallback->type, sizeof fallback->type, "sigmoid");
-    cr_assert_neq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_OK);
+    cr_assert_neq(
+        oct_runtime_create(&rt, &d.program, &(oct_runtime_options){.host = &oct_module_fallbacks}),
+        OCT_OK);
     *fallback = good;
     fallback->args.value[1] = 5; /* output channels */
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
+    cr_assert_eq(
+        oct_runtime_create(&rt, &d.program, &(oct_runtime_options){.host = &oct_module_fallbacks}),
+        OCT_DATA);
     cr_assert_str_eq(oct_error_message(0), "c: a conv2d with these arguments has a weight that the "
                                            "program lacks or has otherwise");
     *fallback = good;
     fallback->num_arrays = 1;
-    cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks), OCT_DATA);
+    cr_assert_eq(
+        oct_runtime_create(&rt, &d.program, &(oct_runtime_options){.host = &oct_module_fallbacks}),
+        OCT_DATA);
     *fallback = good;
     fallback->args.value[4] = fallback->args.value[5] = 2; /* stride: the plane shrinks */
-    OK(oct_runtime_create(&rt, &d.program, 1, &oct_module_fallbacks));
+    OK(oct_runtime_create(&rt, &d.program, &(oct_runtime_options){.host = &oct_module_fallbacks}));
     float y[150];
     cr_assert_eq(oct_runtime_run(rt, 1, (const float *const *)d.x, y), OCT_DATA);
     cr_assert_str_eq(oct_error_message(0),

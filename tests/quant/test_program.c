@@ -678,7 +678,7 @@ Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
                 else
                     put_number(step, &type->fields[field - 4], odd[k]);
                 oct_runtime *rt;
-                const oct_status status = oct_runtime_create(&rt, &p, 1, NULL);
+                const oct_status status = oct_runtime_create(&rt, &p, NULL);
                 cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_error_message(0));
                 if (status == OCT_OK)
                     cr_assert_eq(oct_runtime_run(rt, 1, (const float *[]){x}, y), OCT_OK);

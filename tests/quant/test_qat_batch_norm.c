@@ -284,7 +284,7 @@ static void check_step(const variant *v)
     oracle_of(&o, &b, v, false);
     check_output(&o, v, oct_fake_quant_qparams(output_of(&b)), y);
     const int64_t samples = b.shape[0].dim[0];
-    OK(oct_runtime_create(&runtime, &program, samples, NULL));
+    OK(oct_runtime_create(&runtime, &program, &(oct_runtime_options){.max_batch = samples}));
     OK(oct_runtime_run(runtime, samples, (const float *const *)b.x, got));
     oct_check_bits_f32(got, y->data, NUMEL, "the program's output");
     oct_runtime_destroy(&runtime);
@@ -315,7 +315,7 @@ Test(qat_batch_norm, takes_a_single_channel)
     OK(oct_program_check(&program));
     oct_module_train(b.root, false);
     const oct_tensor *y = bench_forward(&b, false);
-    OK(oct_runtime_create(&runtime, &program, 3, NULL));
+    OK(oct_runtime_create(&runtime, &program, &(oct_runtime_options){.max_batch = 3}));
     OK(oct_runtime_run(runtime, 3, (const float *const *)b.x, got));
     oct_check_bits_f32(got, y->data, 36, "the program's output");
     oct_runtime_destroy(&runtime);

@@ -515,7 +515,7 @@ static void check_program(const conv_case *v)
     oracle_begin(&o, &b, v, false, q.scale);
     check_output(v, &o, q, y);
     float *got = calloc((size_t)oct_numel(y), sizeof *got);
-    OK(oct_runtime_create(&runtime, &program, CASE_N, NULL));
+    OK(oct_runtime_create(&runtime, &program, &(oct_runtime_options){.max_batch = CASE_N}));
     OK(oct_runtime_run(runtime, CASE_N, (const float *const *)b.x, got));
     oct_check_bits_f32(got, y->data, oct_numel(y), "the program's output");
     oct_runtime_destroy(&runtime);

@@ -463,7 +463,7 @@ static void check_program(const kind *k, const char *target, int in_bits, int ou
     oct_module_train(b.root, false);
     const oct_tensor *y = bench_forward(&b, false);
     float *got = calloc((size_t)oct_numel(y), sizeof *got);
-    OK(oct_runtime_create(&runtime, &program, N, NULL));
+    OK(oct_runtime_create(&runtime, &program, &(oct_runtime_options){.max_batch = N}));
     OK(oct_runtime_run(runtime, N, (const float *const *)b.x, got));
     oct_check_bits_f32(got, y->data, oct_numel(y), "the program's output");
     oct_runtime_destroy(&runtime);

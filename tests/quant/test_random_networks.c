@@ -483,7 +483,9 @@ static bool check_program(trial *t, const oct_tensor *y, const char *when)
     memcpy(wanted, y->data, bytes);
     if (oct_convert(&program, t->root, &t->plan->example, t->options.target, NULL) != OCT_OK)
         failed = "convert";
-    else if (oct_runtime_create(&runtime, &program, t->samples, &oct_module_fallbacks) != OCT_OK)
+    else if (oct_runtime_create(&runtime, &program,
+                                &(oct_runtime_options){.max_batch = t->samples,
+                                                       .host = &oct_module_fallbacks}) != OCT_OK)
         failed = "runtime";
     else if (oct_runtime_run(runtime, t->samples, (const float *const *)t->x, out) != OCT_OK)
         failed = "run";

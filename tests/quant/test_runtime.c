@@ -77,7 +77,8 @@ Test(runtime, gives_the_results_of_the_reference_for_every_batch)
     cr_assert(expected[0] != expected[CLASSES], "samples differ");
     for (int64_t max_batch = 1; max_batch <= SAMPLES; max_batch += 12) {
         oct_runtime *rt;
-        cr_assert_eq(oct_runtime_create(&rt, &p, max_batch, NULL), OCT_OK);
+        cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = max_batch}),
+                     OCT_OK);
         for (int64_t batch = 1; batch <= max_batch; batch += 5) {
             float output[SAMPLES * CLASSES];
             memset(output, 0x5a, sizeof output);
@@ -116,8 +117,8 @@ Test(runtime, runs_every_other_kind_in_every_batch_and_on_any_threads)
     for (int threads = 1; threads <= 4; threads++) {
         oct_runtime *rt;
         omp_set_num_threads(threads);
-        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK, "%s",
-                     oct_error_message(0));
+        cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}),
+                     OCT_OK, "%s", oct_error_message(0));
         for (int64_t batch = 1; batch <= SAMPLES; batch += 9) {
             memset(output, 0x5a, sizeof output);
             for (int64_t n = 0; n < SAMPLES; n += batch)
@@ -141,7 +142,8 @@ Test(runtime, does_not_depend_on_threads)
     for (int threads = 1; threads <= 5; threads++) {
         oct_runtime *rt;
         omp_set_num_threads(threads);
-        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
+        cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}),
+                     OCT_OK);
         run_samples(rt, SAMPLES, input, threads == 1 ? alone : together);
         if (threads > 1) cr_assert_arr_eq(together, alone, sizeof alone);
         run_samples(rt, 2, input, together); /* fewer samples than threads */
@@ -179,7 +181,7 @@ Test(runtime_watch, shows_every_value_of_all_samples)
     fill_input();
     program_small(&p);
     by_reference(&p, SAMPLES, values);
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}), OCT_OK);
     witness w = {.values = values, .program = &p, .samples = SAMPLES};
     cr_assert_eq(
         oct_runtime_watch(rt, SAMPLES, (const float *[]){input}, output, compare_value, &w),
@@ -202,7 +204,7 @@ Test(runtime, does_not_allocate_while_running)
     float output[SAMPLES * CLASSES];
     fill_input();
     program_small(&p);
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}), OCT_OK);
     const size_t live = oct_mem_live();
     oct_mem_peak_reset();
     run_samples(rt, SAMPLES, input, output);
@@ -223,7 +225,7 @@ Test(runtime_create, reports_every_failed_allocation_and_leaves_nothing)
     for (; status != OCT_OK; n++) {
         oct_runtime *rt;
         oct_mem_fail_after(n);
-        status = oct_runtime_create(&rt, &p, 4, NULL);
+        status = oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = 4});
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || (status == OCT_RESOURCE && rt == NULL));
         oct_runtime_destroy(&rt);
@@ -238,12 +240,13 @@ Test(runtime_create, refuses_broken_programs_and_impossible_batches)
     oct_program p;
     oct_runtime *rt;
     program_small(&p);
-    cr_assert_eq(oct_runtime_create(&rt, &p, 0, NULL), OCT_USAGE);
-    cr_assert_str_eq(oct_error_message(0), "a runtime for 0 samples cannot be made");
-    cr_assert_eq(oct_runtime_create(&rt, &p, INT64_MAX / 2, NULL), OCT_RESOURCE);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = -1}), OCT_USAGE);
+    cr_assert_str_eq(oct_error_message(0), "a runtime for -1 samples cannot be made");
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = INT64_MAX / 2}),
+                 OCT_RESOURCE);
     cr_assert_not_null(strstr(oct_error_message(0), "use a smaller batch"));
     p.steps[1].conv.lo = -1;
-    cr_assert_eq(oct_runtime_create(&rt, &p, 1, NULL), OCT_DATA);
+    cr_assert_eq(oct_runtime_create(&rt, &p, NULL), OCT_DATA);
     cr_assert_null(rt);
     oct_program_free(&p);
 }
@@ -270,7 +273,7 @@ Test(runtime, flattens_planes_and_dequantizes)
             linear->conv.bias[o] -= 128 * linear->conv.weight[o * 27 + i];
         }
     }
-    cr_assert_eq(oct_runtime_create(&rt, &p, 2, NULL), OCT_OK);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = 2}), OCT_OK);
     float in[54] = {[13] = 2.0f, [14] = -3.5f, [27 + 13] = 100.0f, [27 + 14] = -0.5f}, out[4];
     run_samples(rt, 2, in, out);
     /* Codes 4, -7, 127 and -1 halved to even: 2, -4 (-3.5), 64 (63.5), 0 (-0.5). */
@@ -360,7 +363,9 @@ Test(runtime, feeds_two_inputs_and_lets_the_host_run_fallbacks)
         oct_runtime *rt;
         omp_set_num_threads(threads);
         opened = closed = 0;
-        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_OK);
+        cr_assert_eq(oct_runtime_create(
+                         &rt, &p, &(oct_runtime_options){.max_batch = SAMPLES, .host = &fake_host}),
+                     OCT_OK);
         cr_assert_eq(opened, threads, "each thread has its own");
         cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_OK);
         if (threads == 1) memcpy(alone, y, sizeof y);
@@ -385,15 +390,20 @@ Test(runtime, reports_the_sentence_of_a_fallback_that_fails)
     oct_runtime *rt;
     program_with_fallback(&p);
     omp_set_num_threads(3);
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_PREPARE);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}),
+                 OCT_PREPARE);
     cr_assert_str_eq(oct_error_message(0),
                      "the program has layers that stay float, which this runtime cannot run; "
                      "quantize them, or run the model with the octet program");
     fail_open_at = 2;
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_DATA);
+    cr_assert_eq(oct_runtime_create(
+                     &rt, &p, &(oct_runtime_options){.max_batch = SAMPLES, .host = &fake_host}),
+                 OCT_DATA);
     cr_assert_eq(closed, opened);
     fail_open_at = 0;
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_OK);
+    cr_assert_eq(oct_runtime_create(
+                     &rt, &p, &(oct_runtime_options){.max_batch = SAMPLES, .host = &fake_host}),
+                 OCT_OK);
     fail_run = true;
     oct_fail_clear();
     cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_NUMERIC);

@@ -177,7 +177,9 @@ static oct_status train(life *l)
     OCT_TRY(oct_set_fake_quant(l->root, OCT_STATE_VALIDATION));
     OCT_TRY(oct_train_step_forward(&l->step, &batch, l->trained));
     OCT_TRY(oct_convert(&l->program, l->root, &example, l->options.target, NULL));
-    OCT_TRY(oct_runtime_create(&l->runtime, &l->program, N, &oct_module_fallbacks));
+    OCT_TRY(
+        oct_runtime_create(&l->runtime, &l->program,
+                           &(oct_runtime_options){.max_batch = N, .host = &oct_module_fallbacks}));
     return oct_runtime_run(l->runtime, N, (const float *[]){images[0], images[1]}, l->deployed);
 }
 

@@ -54,7 +54,9 @@ static void check_program(oct_module *root, const oct_shape *sample, const float
     oct_program program = {0};
     oct_runtime *runtime;
     RANK_OK(comm, oct_convert(&program, root, OCT_EXAMPLE(*sample), oct_target_find("x86"), NULL));
-    RANK_OK(comm, oct_runtime_create(&runtime, &program, SAMPLES, &oct_module_fallbacks));
+    RANK_OK(comm, oct_runtime_create(
+                      &runtime, &program,
+                      &(oct_runtime_options){.max_batch = SAMPLES, .host = &oct_module_fallbacks}));
     RANK_OK(comm, oct_runtime_run(runtime, count, (const float *[]){x}, integer));
     RANK_CHECK(comm,
                memcmp(integer, evaluated, (size_t)count * TOKEN_CLASSES * sizeof *integer) == 0,

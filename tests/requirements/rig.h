@@ -171,7 +171,8 @@ static inline void rig_convert(rig *r)
     rig_freeze(r);
     oct_module_train(r->root, false);
     OK(oct_convert(&program, r->root, &r->example, oct_graph_of(r->root)->target, NULL));
-    OK(oct_runtime_create(&runtime, &program, 8, &oct_module_fallbacks));
+    OK(oct_runtime_create(&runtime, &program,
+                          &(oct_runtime_options){.max_batch = 8, .host = &oct_module_fallbacks}));
     const oct_tensor *y = rig_forward(r);
     size_t bytes = (size_t)oct_numel(y) * sizeof(float);
     float *out = malloc(bytes);
