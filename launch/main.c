@@ -124,7 +124,6 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
     if (ranks_exit >= 0) return OCT_OK;
     if (command->parallel) OCT_TRY(oct_wait_policy(&args));
     if (args.allow_plugins) oct_plugins_allow();
-    if (args.allow_large) oct_model_allow_large();
     return command->run(&args);
 }
 

@@ -39,14 +39,14 @@ typedef struct oct_model {
     oct_certificate certificate;
 } oct_model;
 
-/* What running a model from a file may take unless oct_model_allow_large was called: bytes of the values
- * of one sample, and work (oct_program_costs) for one sample and for all golden inputs. */
+/* What running a model from a file may take where `large` is not set: bytes of the values of one sample, and work
+ * (oct_program_costs) for one sample and for all golden inputs. */
 #define OCT_MODEL_BYTES ((int64_t)1 << 28)
 #define OCT_MODEL_WORK 0x1p36
 #define OCT_MODEL_SET_WORK 0x1p48 /* for a test set */
-void oct_model_allow_large(void);
-/* Checks that running the model for `samples` takes no more than OCT_MODEL_SET_WORK multiply-adds: OCT_DATA. */
-oct_status oct_model_check_work(const oct_model *model, int64_t samples,
+/* Checks that running the model for `samples` takes no more than OCT_MODEL_SET_WORK multiply-adds: OCT_DATA.
+ * large: it may. */
+oct_status oct_model_check_work(const oct_model *model, int64_t samples, bool large,
                                 const char *path) OCT_NODISCARD;
 
 /* Limits of a file: steps, values, golden inputs, and bytes of a text. */

@@ -22,14 +22,7 @@ enum {
 static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 26;
 static const int64_t array_numel_max = (int64_t)1 << 28;
 
-static bool large_allowed;
-
-void oct_model_allow_large(void)
-{
-    large_allowed = true;
-}
-
-#define ALLOW "; if you trust it, --allow-large runs it all the same"
+#define ALLOW "; if you trust it, --allow-large, or `large` in options, takes it all the same"
 
 /* Checks one sample and all golden inputs against the limits of model.h. A small file can ask for a lot: values are
  * described, not stored. */
@@ -37,7 +30,6 @@ static oct_status check_costs(const oct_model *model)
 {
     const int64_t golden = model->certificate.golden_count;
     oct_program_cost cost;
-    if (large_allowed) return OCT_OK;
     OCT_TRY(oct_program_costs(&model->program, &cost));
     OCT_CHECK(cost.bytes <= OCT_MODEL_BYTES, OCT_DATA,
               "the values of one sample take %s, more than %s" ALLOW,
@@ -50,12 +42,13 @@ static oct_status check_costs(const oct_model *model)
     return OCT_OK;
 }
 
-oct_status oct_model_check_work(const oct_model *model, int64_t samples, const char *path)
+oct_status oct_model_check_work(const oct_model *model, int64_t samples, bool large,
+                                const char *path)
 {
     oct_program_cost cost;
     OCT_TRY(oct_program_costs(&model->program, &cost));
     const double all = cost.work * (double)samples;
-    OCT_CHECK(large_allowed || all <= OCT_MODEL_SET_WORK, OCT_DATA,
+    OCT_CHECK(large || all <= OCT_MODEL_SET_WORK, OCT_DATA,
               "%s: %lld samples take as long as %.3g multiply-adds, more than %.3g" ALLOW, path,
               (long long)samples, all, OCT_MODEL_SET_WORK);
     return OCT_OK;
@@ -253,7 +246,7 @@ static oct_status read_checksummed(oct_model *model, const void *bytes, size_t s
     return status;
 }
 
-oct_status oct_model_load(oct_model *model, const char *path)
+oct_status oct_model_load(oct_model *model, const char *path, bool large)
 {
     void *bytes = NULL;
     size_t size;
@@ -265,7 +258,7 @@ oct_status oct_model_load(oct_model *model, const char *path)
     oct_status status =
         flat ? oct_model_read_flat(model, bytes, size) : read_checksummed(model, bytes, size);
     if (status == OCT_OK && flat) status = oct_model_check(model);
-    if (status == OCT_OK) status = check_costs(model);
+    if (status == OCT_OK && !large) status = check_costs(model);
     if (status == OCT_OK) status = oct_fallbacks_check(&model->program, false);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);

@@ -8,9 +8,9 @@
 /* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_write(const char *path, const oct_model *model) OCT_NODISCARD;
 /* Loads a model, also from a flat file (below), and checks everything: digest, what is in the file (hdf5.h),
- * ranges, oct_program_check, that running it takes no more than the limits (model.h), and that its float fallbacks can
+ * ranges, oct_program_check, that running it takes no more than the limits (model.h) unless `large` is set, and that its float fallbacks can
  * be made and run (oct_fallbacks_check; those of plug-ins are checked when these are loaded). */
-oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
+oct_status oct_model_load(oct_model *model, const char *path, bool large) OCT_NODISCARD;
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
  * (OCT_RESOURCE). */
 oct_status oct_model_probe(const char *path, bool *is) OCT_NODISCARD;

@@ -51,7 +51,7 @@ typedef struct oct_args {
     bool json, quiet, verbose; /* --json, -q, -v: every command has them */
     const char *progress;      /* --progress bar|lines|none, or NULL */
     bool allow_plugins;        /* --allow-plugins: those that a checkpoint or model names */
-    bool allow_large; /* --allow-large: models beyond the limits of io/model/model_file.h */
+    bool allow_large; /* --allow-large: int8 models beyond the limits of io/model/model.h */
     int64_t deadline; /* --deadline, seconds; 0: not given */
     int argc;         /* the whole command line */
     char **argv;

@@ -215,7 +215,7 @@ static oct_status bench_infer(oct_bench *bench)
     f.program = bench->file ? &f.file.program : &f.built_in;
     if (bench->file) {
         OCT_TRY_OUT(oct_file_need_model(bench->file));
-        OCT_TRY_OUT(oct_model_load(&f.file, bench->file));
+        OCT_TRY_OUT(oct_model_load(&f.file, bench->file, bench->args->allow_large));
         OCT_TRY_OUT(oct_model_check_runnable(&f.file, bench->file));
     } else {
         /* Of a batch of one leaf, whatever batch is timed: what training holds is no part of the figure. */

@@ -383,7 +383,7 @@ static oct_status run_check_command(const oct_args *args)
               OCT_USAGE,
               "command line: overrides, --ranks and --report are for recipes; %s is an int8 model",
               args->word[0]);
-    OCT_TRY(oct_model_load(&model, args->word[0]));
+    OCT_TRY(oct_model_load(&model, args->word[0], args->allow_large));
     const int64_t steps = model.program.num_steps, in_float = model.certificate.num_fallbacks;
     oct_model_free(&model);
     if (args->json)

@@ -392,7 +392,7 @@ static oct_status choose_samples(comparison *c)
     for (int i = 0; i < 2; i++) {
         const oct_subject *s = &sides[i]->subject;
         if (s->kind == OCT_FILE_MODEL)
-            OCT_TRY(oct_model_check_work(&s->model, c->samples, s->path));
+            OCT_TRY(oct_model_check_work(&s->model, c->samples, s->large, s->path));
         OCT_TRY(oct_alloc(&sides[i]->input, numel, sizeof(float)));
         if (!c->golden)
             OCT_TRY(oct_sample_subset_create(&sides[i]->subset, &s->recipe, &c->data, wanted));
@@ -429,6 +429,7 @@ static oct_status compare_sides(comparison *c)
     if (sqnr)
         OCT_CHECK(oct_parse_f64(sqnr, &c->enough_db), OCT_USAGE,
                   "command line: --sqnr '%s': must be a number of dB, such as 20", sqnr);
+    c->a.subject.large = c->b.subject.large = args->allow_large;
     OCT_TRY(open_side(&c->a, args->word[0], data));
     OCT_TRY(open_side(&c->b, args->word[1], data));
     OCT_CHECK(!unquantized || c->a.subject.kind != OCT_FILE_MODEL, OCT_USAGE,

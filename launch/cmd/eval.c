@@ -119,6 +119,7 @@ static oct_status replace_metrics(evaluation *e)
 
 static oct_status open_subject(evaluation *e)
 {
+    e->subject.large = e->args->allow_large;
     OCT_TRY(oct_subject_open(&e->subject, e->args->word[0],
                              OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "eval takes a checkpoint, a run folder or an int8 model"));
@@ -133,7 +134,7 @@ static oct_status check_data(const oct_subject *s)
     OCT_TRY(oct_class_names_check(model ? s->model.class_names : s->checkpoint.info.class_names,
                                   &s->data, s->path));
     if (!model) return OCT_OK;
-    OCT_TRY(oct_model_check_work(&s->model, s->data.count, s->path));
+    OCT_TRY(oct_model_check_work(&s->model, s->data.count, s->large, s->path));
     return oct_subject_check_images(s, &s->data);
 }
 

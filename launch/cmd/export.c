@@ -129,7 +129,7 @@ static oct_status open_model(exporting *e)
     const char *path = e->args->word[0];
     oct_model *model = &e->subject.model;
     size_t size;
-    OCT_TRY(oct_model_load(model, path));
+    OCT_TRY(oct_model_load(model, path, e->args->allow_large));
     OCT_TRY(oct_model_check_recipe(model, path));
     OCT_TRY(oct_file_sha256(path, &size, e->sha256));
     if (oct_count_fallbacks(&model->program) > 0) /* loads its plug-ins */

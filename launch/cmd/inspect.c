@@ -328,20 +328,21 @@ static oct_status print_device(const oct_model *model, const char *path, bool js
     return status;
 }
 
-static oct_status inspect_model(const char *path, bool device, bool json)
+static oct_status inspect_model(const oct_args *args, bool device)
 {
+    const char *path = args->word[0];
     oct_model model = {0};
     size_t size = 0;
     char hex[65];
-    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY(oct_model_load(&model, path, args->allow_large));
     const oct_status status =
-        device ? print_device(&model, path, json) : oct_file_sha256(path, &size, hex);
+        device ? print_device(&model, path, args->json) : oct_file_sha256(path, &size, hex);
     if (!device && status == OCT_OK) {
         int64_t parameters = 0;
         for (int64_t i = 0; i < model.program.num_steps; i++)
             parameters += step_parameters(&model.program.steps[i]);
-        json ? print_model_json(&model, path, size, hex, parameters)
-             : print_model(&model, path, size, hex, parameters);
+        args->json ? print_model_json(&model, path, size, hex, parameters)
+                   : print_model(&model, path, size, hex, parameters);
     }
     oct_model_free(&model);
     return status;
@@ -411,11 +412,11 @@ static oct_status run_inspect(const oct_args *args)
     OCT_CHECK(!device || !(graph || tree), OCT_USAGE,
               "command line: use --device, --graph or --tree, not several");
     if (graph || tree)
-        return oct_print_view(path,
+        return oct_print_view(args,
                               dot     ? OCT_VIEW_DOT
                               : graph ? OCT_VIEW_GRAPH
                                       : OCT_VIEW_TREE,
-                              data, args->json);
+                              data);
     OCT_TRY(oct_file_kind_of(path, &kind));
     OCT_CHECK(kind == OCT_FILE_MODEL || !device, OCT_USAGE,
               "command line: --device is for int8 models; %s is none", path);
@@ -423,7 +424,7 @@ static oct_status run_inspect(const oct_args *args)
     case OCT_FILE_CHECKPOINT:
         return inspect_checkpoint(path, args->json);
     case OCT_FILE_MODEL:
-        return inspect_model(path, device, args->json);
+        return inspect_model(args, device);
     case OCT_FILE_RECIPE:
         return inspect_recipe(path, args->json);
     case OCT_FILE_RUN_FOLDER:

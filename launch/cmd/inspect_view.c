@@ -74,13 +74,13 @@ static oct_status print_json(const oct_subject *s, const char *file, oct_view vi
     return OCT_OK;
 }
 
-static oct_status draw_program(const char *path, bool json)
+static oct_status draw_program(const char *path, const oct_args *args)
 {
     oct_model model = {0};
     oct_text text = {0};
-    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY(oct_model_load(&model, path, args->allow_large));
     const oct_status status = oct_diagram_write_dot(NULL, &model.program, &text);
-    if (status == OCT_OK && json)
+    if (status == OCT_OK && args->json)
         oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", oct_file_kind_name(OCT_FILE_MODEL),
                                  "file", path, view_names[OCT_VIEW_DOT], text.data));
     else if (status == OCT_OK)
@@ -90,18 +90,19 @@ static oct_status draw_program(const char *path, bool json)
     return status;
 }
 
-oct_status oct_print_view(const char *path, oct_view view, const char *data_path, bool json)
+oct_status oct_print_view(const oct_args *args, oct_view view, const char *data_path)
 {
+    const char *path = args->word[0];
     oct_subject s = {0};
     OCT_TRY(oct_file_kind_of(path, &s.kind));
-    if (s.kind == OCT_FILE_MODEL && view == OCT_VIEW_DOT) return draw_program(path, json);
+    if (s.kind == OCT_FILE_MODEL && view == OCT_VIEW_DOT) return draw_program(path, args);
     oct_text text = {0};
     oct_status status = build_model(&s, path, view, data_path);
     if (status == OCT_OK)
         status = view == OCT_VIEW_GRAPH ? oct_graph_table(oct_graph_of(s.root), &text)
                  : view == OCT_VIEW_DOT ? oct_diagram_write_dot(oct_graph_of(s.root), NULL, &text)
                                         : oct_tree_write(&text, s.root);
-    if (status == OCT_OK && json)
+    if (status == OCT_OK && args->json)
         status = print_json(&s, path, view, text.data);
     else if (status == OCT_OK)
         oct_print("%s", text.data);

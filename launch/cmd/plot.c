@@ -90,7 +90,7 @@ static oct_status open_run(request *r, const char *path)
 {
     oct_page_run *run = &r->run[r->runs];
     r->path[r->runs++] = path;
-    OCT_TRY(oct_page_run_open(run, path, true));
+    OCT_TRY(oct_page_run_open(run, path, true, false));
     if (run->why[OCT_RUN_FILE_RECORDS] && json_array_size(run->records))
         oct_log(OCT_LOG_WARN, "%s: %s", path, run->why[OCT_RUN_FILE_RECORDS]);
     OCT_CHECK(json_array_size(oct_page_run_records(run, "step")) ||

@@ -303,7 +303,7 @@ static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe
 }
 
 /* Writes the report of a run into its own folder, unless the same bytes are there already. */
-static oct_status write_report(const char *folder)
+static oct_status write_report(const char *folder, bool large)
 {
     char *path = NULL;
     void *bytes = NULL;
@@ -311,7 +311,7 @@ static oct_status write_report(const char *folder)
     oct_text text = {0};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder, "report.html", &path));
-    OCT_TRY_OUT(oct_page_text(&text, folder, NULL));
+    OCT_TRY_OUT(oct_page_text(&text, folder, NULL, large));
     const bool there =
         oct_file_exists(path) && oct_file_read(path, OCT_PAGE_BYTES, &bytes, &size) == OCT_OK;
     if (!there) oct_fail_clear(); /* what cannot be read is written again */
@@ -338,7 +338,7 @@ oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe
     oct_init_close(&files.init);
     oct_checkpoint_close(&files.teacher);
     /* The run is done and its model is safe: a report that cannot be written costs a warning. */
-    if (status == OCT_OK && *result && write_report(recipe->output) != OCT_OK) {
+    if (status == OCT_OK && *result && write_report(recipe->output, args->allow_large) != OCT_OK) {
         oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_error_message(0));
         oct_fail_clear();
     }

@@ -15,7 +15,7 @@ static oct_status run_report(const oct_args *args)
               "command line: -o %s: already exists and does not end in .html; choose another file "
               "name",
               path);
-    OCT_TRY(oct_page_text(&text, first, second));
+    OCT_TRY(oct_page_text(&text, first, second, args->allow_large));
     size_t bytes = text.length;
     oct_status status = oct_file_write(path, text.data, bytes);
     oct_text_free(&text);

@@ -177,7 +177,7 @@ static oct_status run_path(running *r, const char *path)
                   first, first + count - 1, path, data.count - 1);
     OCT_CHECK_OUT(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1), OCT_USAGE,
                   "command line: --output is for one image; name one PATH and write --count 1");
-    OCT_TRY_OUT(oct_model_check_work(r->model, r->done + count, path));
+    OCT_TRY_OUT(oct_model_check_work(r->model, r->done + count, args->allow_large, path));
     report_choices(r, &data, path, count);
     for (int64_t i = first; i < first + count && status == OCT_OK; i++) {
         char *name = NULL;
@@ -236,7 +236,7 @@ static oct_status run_int8_model(const oct_args *args)
     OCT_CHECK(count_paths(args) > 0, OCT_USAGE,
               "command line: --input is missing; write octet run %s --input PATH", path);
     OCT_TRY(oct_file_need_model(path));
-    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY(oct_model_load(&model, path, args->allow_large));
     OCT_TRY_OUT(oct_model_check_runnable(&model, path));
     OCT_TRY_OUT(prepare_input(&r));
     for (size_t i = 0; i < count_paths(args); i++)

@@ -11,6 +11,7 @@ typedef struct oct_subject {
     oct_file_kind kind;
     oct_checkpoint checkpoint; /* or: */
     oct_model model;
+    bool large; /* the model may be so (io/model/model.h); set before it is opened */
     oct_recipe recipe;
     oct_dataset data;
     oct_module *root; /* of a checkpoint */

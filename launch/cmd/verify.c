@@ -165,7 +165,7 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     char figures[OCT_SCORES_TEXT];
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
-    OCT_TRY_OUT(oct_model_check_work(&s->model, data->count, s->path));
+    OCT_TRY_OUT(oct_model_check_work(&s->model, data->count, f->args->allow_large, s->path));
     OCT_TRY_OUT(compare_copied_data(s));
     OCT_TRY_OUT(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
     OCT_TRY_OUT(
@@ -201,7 +201,7 @@ static oct_status verify_model(const findings *f)
     oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_MODEL};
     bool loaded = false;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_model_load(&s.model, s.path));
+    OCT_TRY(oct_model_load(&s.model, s.path, f->args->allow_large));
     VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
              s.model.program.num_steps);
     OCT_TRY_OUT(oct_model_check_runnable(&s.model, s.path));

@@ -161,11 +161,11 @@ static oct_status write_within_limit(oct_text *page, const oct_page_run *runs, i
     }
 }
 
-oct_status oct_page_text(oct_text *out, const char *first, const char *second)
+oct_status oct_page_text(oct_text *out, const char *first, const char *second, bool large)
 {
     oct_page_run runs[2] = {0};
-    oct_status status = oct_page_run_open(&runs[0], first, false);
-    if (status == OCT_OK && second) status = oct_page_run_open(&runs[1], second, false);
+    oct_status status = oct_page_run_open(&runs[0], first, false, large);
+    if (status == OCT_OK && second) status = oct_page_run_open(&runs[1], second, false, large);
     if (status == OCT_OK) status = write_within_limit(out, runs, second ? 2 : 1);
     if (status != OCT_OK) oct_text_free(out);
     oct_page_run_close(&runs[0]);

@@ -23,5 +23,6 @@ oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain
  * from everywhere. Where a file is missing or damaged, a sentence says why. */
 #define OCT_PAGE_BYTES ((size_t)2 << 20)
 
-/* Writes the report of one run or, side by side, of two (the second NULL: none). */
-oct_status oct_page_text(oct_text *out, const char *first, const char *second) OCT_NODISCARD;
+/* Writes the report of one run or, side by side, of two (the second NULL: none); large: of int8 models beyond the limits, too. */
+oct_status oct_page_text(oct_text *out, const char *first, const char *second,
+                         bool large) OCT_NODISCARD;

@@ -104,7 +104,7 @@ static oct_status read_records(oct_page_run *run, const char *path)
     return OCT_OK;
 }
 
-static oct_status read_file(oct_page_run *run, oct_run_file file, const char *path)
+static oct_status read_file(oct_page_run *run, oct_run_file file, const char *path, bool large)
 {
     OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: %s", oct_run_file_names[file], absent[file]);
     switch (file) {
@@ -116,7 +116,7 @@ static oct_status read_file(oct_page_run *run, oct_run_file file, const char *pa
     case OCT_RUN_FILE_SESSIONS:
         return read_json(file, path, &run->sessions);
     case OCT_RUN_FILE_MODEL:
-        OCT_TRY(oct_model_load(&run->model, path));
+        OCT_TRY(oct_model_load(&run->model, path, large));
         run->has_model = true;
         return OCT_OK;
     case OCT_RUN_FILE_CHECK:
@@ -135,7 +135,7 @@ static oct_status read_file(oct_page_run *run, oct_run_file file, const char *pa
     return OCT_OK;
 }
 
-oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only)
+oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only, bool large)
 {
     const int files = records_only ? OCT_RUN_FILE_RECIPE + 1 : OCT_RUN_FILES;
     oct_file_kind kind;
@@ -152,7 +152,7 @@ oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_o
         char *full = NULL;
         OCT_TRY(oct_run_path(run->folder, oct_run_file_names[file], &full));
         oct_status status =
-            keep_reason(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full));
+            keep_reason(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full, large));
         oct_free(&full);
         OCT_TRY(status);
     }

@@ -44,9 +44,10 @@ typedef struct oct_page_run {
 } oct_page_run;
 
 /* Opens a run folder, or the one that a folder of checkpoints belongs to; of its files all, or only the records and
- * the recipe. OCT_DATA for what is no run folder; files inside of it never fail but for memory. Close also after a
- * failure. */
-oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only) OCT_NODISCARD;
+ * the recipe. large: its int8 model may be so (io/model/model.h). OCT_DATA for what is no run folder; files inside of it
+ * never fail but for memory. Close also after a failure. */
+oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only,
+                             bool large) OCT_NODISCARD;
 void oct_page_run_close(oct_page_run *run);
 
 extern const char *const oct_run_file_names[OCT_RUN_FILES];

@@ -48,7 +48,8 @@ int main(int argc, char **argv)
 {
     FILE *images = argc == 3 ? fopen(argv[2], "rb") : NULL;
     oct_model model;
-    if (images && oct_model_load(&model, argv[1]) == OCT_OK && /* checks digest and program */
+    if (images &&
+        oct_model_load(&model, argv[1], false) == OCT_OK && /* checks digest and program */
         classify(&model, images) == OCT_OK) {
         oct_model_free(&model);
         return 0;

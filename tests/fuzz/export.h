@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *bytes = fuzz_checksummed(data, size);
     const char *path = fuzz_file("input.int8.h5", bytes, size + OCT_CHECKSUM_BYTES);
     fuzz_call call = fuzz_begin(size);
-    const oct_status status = oct_model_load(&m, path);
+    const oct_status status = oct_model_load(&m, path, false);
     fuzz_said(status, FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_OK), path);
     if (status == OCT_OK) write(&m, size > 0 ? data[size / 2] ^ data[size - 1] : 0);
     oct_model_free(&m);

@@ -17,7 +17,7 @@ static void check_saved(const oct_model *m)
     snprintf(first, sizeof first, "%s/first.int8.h5", fuzz_folder());
     snprintf(second, sizeof second, "%s/second.int8.h5", fuzz_folder());
     MAKE(oct_model_write(first, m));
-    MAKE(oct_model_load(&again, first));
+    MAKE(oct_model_load(&again, first, false));
     MAKE(oct_model_write(second, &again));
     MAKE(oct_file_read(first, SIZE_MAX / 2, &a, &size_a));
     MAKE(oct_file_read(second, SIZE_MAX / 2, &b, &size_b));
@@ -43,7 +43,7 @@ static void load(const uint8_t *file, size_t size, bool good_checksum)
     unsigned allowed = FUZZ_BIT(OCT_DATA) | (good_checksum ? FUZZ_BIT(OCT_OK) : 0);
     const char *path = fuzz_file("input.int8.h5", file, size);
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_model_load(&m, path);
+    oct_status status = oct_model_load(&m, path, false);
     fuzz_said(status, allowed, path);
     if (status == OCT_OK) check_golden(&m);
     if (status == OCT_OK) FUZZ_EXAMPLE(&m);

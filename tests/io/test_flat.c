@@ -180,7 +180,7 @@ Test(flat, a_file_holds_the_whole_model)
         end();
         make_file(makers[i]);
         oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
-        OK(oct_model_load(&read, "a.flat"));
+        OK(oct_model_load(&read, "a.flat", false));
         void *first = saved(&model, &size), *second = saved(&read, &again);
         cr_assert(size == again && memcmp(first, second, size) == 0);
         oct_model_free(&read);
@@ -194,7 +194,7 @@ static void not_loaded(const char *sentence)
     oct_model read;
     header()->digest = oct_flat_digest(file.bytes, file.size);
     oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
-    cr_assert_eq(oct_model_load(&read, "a.flat"), OCT_DATA, "%s was accepted", sentence);
+    cr_assert_eq(oct_model_load(&read, "a.flat", false), OCT_DATA, "%s was accepted", sentence);
     cr_assert(strstr(oct_error_message(0), sentence) == oct_error_message(0), "%s",
               oct_error_message(0));
     cr_assert(!read.recipe && !read.program.steps && !read.golden_input);

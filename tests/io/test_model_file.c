@@ -313,7 +313,7 @@ Test(model_file, brings_back_every_field)
     oct_model saved, loaded;
     make_model(&saved);
     MUST(oct_model_write(model_path, &saved));
-    MUST(oct_model_load(&loaded, model_path));
+    MUST(oct_model_load(&loaded, model_path, false));
     check_same(&saved, &loaded);
     oct_model_free(&saved);
     oct_model_free(&loaded);
@@ -332,7 +332,7 @@ Test(model_file, may_lack_texts_and_golden_vectors)
     oct_free(&m.golden_digest);
     m.certificate.golden_count = 0;
     MUST(oct_model_write(model_path, &m));
-    MUST(oct_model_load(&loaded, model_path));
+    MUST(oct_model_load(&loaded, model_path, false));
     cr_assert_str_eq(loaded.recipe, "");
     cr_assert_str_eq(loaded.data_format, "");
     cr_assert_null(loaded.certificate.fallbacks);
@@ -384,14 +384,14 @@ Test(model_file, no_flipped_byte_and_no_truncation_is_accepted)
     for (size_t i = 0; i < size; i += 11) {
         ((uint8_t *)bytes)[i] ^= (uint8_t)(1 << i % 8);
         write_raw(other_path, bytes, size);
-        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "flip at %zu", i);
+        cr_assert_eq(oct_model_load(&m, other_path, false), OCT_DATA, "flip at %zu", i);
         if (i % 64 == 0) cr_assert_not(is_model(other_path));
         ((uint8_t *)bytes)[i] ^= (uint8_t)(1 << i % 8);
     }
     check_said("other.int8.h5: is damaged: its SHA-256 differs");
     for (size_t length = 0; length < size; length += 31) {
         write_raw(other_path, bytes, length);
-        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "%zu bytes", length);
+        cr_assert_eq(oct_model_load(&m, other_path, false), OCT_DATA, "%zu bytes", length);
     }
     cr_assert_null(m.recipe);
     oct_free(&bytes);
@@ -419,7 +419,7 @@ Test(model_file, knows_a_model_when_it_sees_one)
     cr_assert_not(is_model(checkpoint));
     oct_free(&bytes);
     cr_assert_eq(oct_error_count(), 0, "it is silent");
-    cr_assert_eq(oct_model_load(&m, checkpoint), OCT_DATA);
+    cr_assert_eq(oct_model_load(&m, checkpoint, false), OCT_DATA);
     check_said("checkpoint.h5: is not an int8 model");
     check_nothing_held();
 }
@@ -468,22 +468,23 @@ Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
         MUST(oct_model_write(model_path, &m));
         oct_mem_peak_reset();
         const size_t before = oct_mem_live();
-        oct_status status = oct_model_load(&loaded, model_path);
+        oct_status status = oct_model_load(&loaded, model_path, false);
         cr_assert(oct_mem_peak() - before < (32 << 20));
         cr_assert_eq(status, cases[i].why ? OCT_DATA : OCT_OK);
         if (cases[i].why) {
             check_said("net.int8.h5: ");
             check_said(cases[i].why);
-            check_said("; if you trust it, --allow-large runs it all the same");
+            check_said(
+                "; if you trust it, --allow-large, or `large` in options, takes it all the same");
         } else {
-            MUST(oct_model_check_work(&loaded, 1000, model_path));
-            cr_assert_eq(oct_model_check_work(&loaded, 100000, model_path), OCT_DATA);
+            MUST(oct_model_check_work(&loaded, 1000, false, model_path));
+            MUST(oct_model_check_work(&loaded, 100000, true, model_path));
+            cr_assert_eq(oct_model_check_work(&loaded, 100000, false, model_path), OCT_DATA);
             check_said("100000 samples take as long as");
         }
         oct_model_free(&loaded);
         if (i + 1 == OCT_COUNT(cases)) {
-            oct_model_allow_large();
-            MUST(oct_model_load(&loaded, model_path));
+            MUST(oct_model_load(&loaded, model_path, true));
             oct_model_free(&loaded);
         }
         oct_model_free(&m);
@@ -512,7 +513,7 @@ Test(model_file, refuses_values_that_take_too_much_together)
     m.classes = 16 * CONCATENATED;
     MUST(oct_program_check(&m.program));
     MUST(oct_model_write(model_path, &m));
-    cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
+    cr_assert_eq(oct_model_load(&loaded, model_path, false), OCT_DATA);
     check_said("net.int8.h5: the values of one sample take 285 MB, more than 268 MB");
     oct_model_free(&m);
     check_nothing_held();
@@ -522,7 +523,7 @@ Test(model_file, says_when_there_is_no_file_or_no_room)
 {
     oct_model m, loaded;
     struct rlimit limit;
-    cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
+    cr_assert_eq(oct_model_load(&loaded, model_path, false), OCT_DATA);
     check_said("net.int8.h5: cannot be read: No such file");
     make_model(&m);
     signal(SIGXFSZ, SIG_IGN);
@@ -619,7 +620,7 @@ static oct_status load_changed(const void *bytes, size_t size, copy c)
     cr_assert(c.found || !c.path, "%s", c.path);
     write_raw(other_path, changed, length);
     oct_free(&changed);
-    oct_status status = oct_model_load(&m, other_path);
+    oct_status status = oct_model_load(&m, other_path, false);
     if (status == OCT_OK)
         MUST(oct_program_check(&m.program));
     else
@@ -673,7 +674,7 @@ Test(model_file, refuses_what_does_not_belong_into_it)
         oct_h5_close(&c.from);
         write_raw(other_path, changed, length);
         oct_free(&changed);
-        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "%s", surplus[i]);
+        cr_assert_eq(oct_model_load(&m, other_path, false), OCT_DATA, "%s", surplus[i]);
         check_said("holds 1 data set that this Octet does not know there");
         check_said(surplus[i]);
         oct_model_free(&m);
@@ -921,7 +922,7 @@ Test(model_file, survives_a_lack_of_memory_at_every_place)
     }
     for (int64_t n = 1;; n++) {
         oct_mem_fail_after(n);
-        oct_status status = oct_model_load(&loaded, model_path);
+        oct_status status = oct_model_load(&loaded, model_path, false);
         oct_mem_fail_after(0);
         if (status == OCT_OK) break;
         cr_assert_eq(status, OCT_RESOURCE, "%s", oct_error_message(0));

@@ -41,7 +41,8 @@ static void check_job(uint32_t first, uint32_t classes, const char *key, int exp
     OCTET("train", "r.yaml", "output=run", key, "-q");
     oct_check_exit(job, 0);
     oct_check_said(job, "0 of ");
-    cr_assert(oct_model_load(&model, "run/model.int8.h5") == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_model_load(&model, "run/model.int8.h5", false) == OCT_OK, "%s",
+              oct_error_message(0));
     cr_assert_eq(model.classes, expected);
     oct_model_free(&model);
     OCTET("verify", "run/model.int8.h5");

@@ -323,7 +323,7 @@ Test(cli, verify_refuses_other_data_when_it_was_named)
 static void change_model(void (*change)(oct_model *model))
 {
     oct_model model = {0};
-    cr_assert_eq(oct_model_load(&model, "run/model.int8.h5"), OCT_OK);
+    cr_assert_eq(oct_model_load(&model, "run/model.int8.h5", false), OCT_OK);
     change(&model);
     cr_assert_eq(oct_model_write("changed.int8.h5", &model), OCT_OK);
     oct_model_free(&model);

@@ -41,7 +41,7 @@ static void scale_weights(oct_step *step, float factor)
 static void damage(const char *path, const char *layer, int weight)
 {
     oct_model model;
-    cr_assert_eq(oct_model_load(&model, "run/model.int8.h5"), OCT_OK);
+    cr_assert_eq(oct_model_load(&model, "run/model.int8.h5", false), OCT_OK);
     for (int64_t i = 0; i < model.program.num_steps; i++) {
         oct_step *step = &model.program.steps[i];
         if (strcmp(step->name, layer) != 0) continue;

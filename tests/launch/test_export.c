@@ -256,7 +256,7 @@ Test(export, golden_samples_are_those_of_the_model)
     export_to(MODEL, "onnx", "a.onnx");
     float *input = golden("a.onnx.golden.npz", "input.npy", "(8, 1, 12, 12)");
     float *output = golden("a.onnx.golden.npz", "output.npy", "(8, 10)");
-    cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_error_message(0));
+    cr_assert(oct_model_load(&model, MODEL, false) == OCT_OK, "%s", oct_error_message(0));
     cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
     cr_assert(oct_runtime_create(&runtime, &model.program,
                                  &(oct_runtime_options){.host = &oct_module_fallbacks}) == OCT_OK);

@@ -82,7 +82,7 @@ static int answer(oct_model *m)
 static oct_model load(void)
 {
     oct_model m;
-    MUST(oct_model_load(&m, MODEL));
+    MUST(oct_model_load(&m, MODEL, false));
     return m;
 }
 

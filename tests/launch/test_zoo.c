@@ -87,9 +87,9 @@ static void check_same_codes(const char *a, const char *b)
     oct_model first, second;
     char path[600];
     snprintf(path, sizeof path, "%s/model.int8.h5", oct_tmp_path(&tmp, a));
-    cr_assert_eq(oct_model_load(&first, path), OCT_OK, "%s", oct_error_message(0));
+    cr_assert_eq(oct_model_load(&first, path, false), OCT_OK, "%s", oct_error_message(0));
     snprintf(path, sizeof path, "%s/model.int8.h5", oct_tmp_path(&tmp, b));
-    cr_assert_eq(oct_model_load(&second, path), OCT_OK, "%s", oct_error_message(0));
+    cr_assert_eq(oct_model_load(&second, path, false), OCT_OK, "%s", oct_error_message(0));
     cr_assert_eq(first.program.num_values, second.program.num_values, "%s", b);
     cr_assert_eq(first.certificate.golden_count, second.certificate.golden_count);
     size_t bytes = (size_t)(first.certificate.golden_count * first.program.num_values) * 32;

@@ -106,7 +106,7 @@ static oct_status write_codes(codes *c)
 
 static oct_status work(codes *c, char **argv)
 {
-    OCT_TRY(oct_model_load(&c->model, argv[1]));
+    OCT_TRY(oct_model_load(&c->model, argv[1], false));
     c->batch = 50;
     OCT_CHECK((!argv[4] || oct_parse_i64(argv[4], &c->batch)) && c->batch > 0 &&
                   oct_parse_i64(argv[2], &c->count) && c->count > 0 && c->count % c->batch == 0,
