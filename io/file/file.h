@@ -14,7 +14,7 @@ void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 oct_status oct_sha256_add_file(oct_sha256_state *state, int fd, uint64_t size) OCT_NODISCARD;
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 /* Gives the digest of what was added so far; more may follow. */
-oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]) OCT_NODISCARD;
+void oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]);
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 oct_status oct_base64(const void *bytes, size_t size, char **text) OCT_NODISCARD; /* oct_alloc'ed */
 /* Gives size and SHA-256 of a whole file. */

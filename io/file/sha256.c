@@ -1,34 +1,36 @@
+/* OpenSSL's functions that keep their state where the caller says: those that came later allocate, so that a digest could
+ * fail. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "core/base/mem.h"
 #include "io/file/file.h"
 
 #include <limits.h>
 #include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <unistd.h>
 
 struct oct_sha256_state {
-    EVP_MD_CTX *context;
+    SHA256_CTX context;
 };
 
 void oct_sha256(const void *data, size_t size, uint8_t digest[32])
 {
-    OCT_ASSERT(EVP_Digest(data, size, digest, NULL, EVP_sha256(), NULL) == 1);
+    SHA256_CTX context;
+    SHA256_Init(&context);
+    SHA256_Update(&context, data, size);
+    SHA256_Final(digest, &context);
 }
 
 oct_status oct_sha256_begin(oct_sha256_state **state)
 {
     OCT_TRY(oct_alloc(state, 1, sizeof **state));
-    (*state)->context = EVP_MD_CTX_new();
-    if (!(*state)->context || EVP_DigestInit_ex((*state)->context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free((*state)->context);
-        oct_free(state);
-        return oct_fail(OCT_RESOURCE, "SHA-256 cannot be started: out of memory");
-    }
+    SHA256_Init(&(*state)->context);
     return OCT_OK;
 }
 
 void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size)
 {
-    OCT_ASSERT(EVP_DigestUpdate(state->context, data, size) == 1);
+    SHA256_Update(&state->context, data, size);
 }
 
 oct_status oct_sha256_add_file(oct_sha256_state *state, int fd, uint64_t size)
@@ -49,19 +51,14 @@ oct_status oct_sha256_add_file(oct_sha256_state *state, int fd, uint64_t size)
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])
 {
     if (!*state) return;
-    OCT_ASSERT(EVP_DigestFinal_ex((*state)->context, digest, NULL) == 1);
-    EVP_MD_CTX_free((*state)->context);
+    SHA256_Final(digest, &(*state)->context);
     oct_free(state);
 }
 
-oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
+void oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
 {
-    EVP_MD_CTX *copy = EVP_MD_CTX_new();
-    const bool done = copy && EVP_MD_CTX_copy_ex(copy, state->context) == 1 &&
-                      EVP_DigestFinal_ex(copy, digest, NULL) == 1;
-    EVP_MD_CTX_free(copy);
-    OCT_CHECK(done, OCT_RESOURCE, "cannot compute SHA-256: out of memory");
-    return OCT_OK;
+    SHA256_CTX copy = state->context;
+    SHA256_Final(digest, &copy);
 }
 
 const char *oct_hex(const uint8_t digest[32], char text[65])

@@ -25,6 +25,7 @@ static int64_t accumulator_bound(const oct_program *program, const oct_step *ste
 oct_status oct_model_find_bounds(oct_model *model)
 {
     const oct_program *program = &model->program;
+    OCT_TRY(oct_program_check(program));
     OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
     for (int64_t i = 0; i < program->num_steps; i++)
         model->overflow_bound[i] = accumulator_bound(program, &program->steps[i]);
@@ -83,6 +84,7 @@ oct_status oct_model_check(const oct_model *model)
               (long long)program->num_steps, (long long)program->num_values, OCT_MODEL_STEPS_MAX,
               OCT_MODEL_VALUES_MAX);
     OCT_TRY(oct_program_check(program));
+    OCT_CHECK(model->overflow_bound, OCT_DATA, "the overflow bounds are missing");
     for (size_t i = 0; i < OCT_COUNT(texts); i++)
         OCT_CHECK(!texts[i] ||
                       (oct_is_plain_text(texts[i]) && strlen(texts[i]) <= OCT_MODEL_TEXT_MAX),

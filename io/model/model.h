@@ -59,7 +59,7 @@ enum {
 };
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
 oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
-/* Computes overflow_bound, the largest |accumulator| of each step, of a program that has passed its check. */
+/* Computes overflow_bound, the largest |accumulator| of each step, of a program that passes its check. */
 oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
 /* Runs a program on samples, each with all its inputs one after another as in golden_input, and gives their outputs. */
 oct_status oct_model_run_golden(const oct_program *program, const float *inputs, int64_t samples,

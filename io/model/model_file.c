@@ -3,6 +3,7 @@
  * arrays follow from the text. oct_model_check has the last word, before saving too. */
 #include "io/model/model_file.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5.h"
@@ -216,21 +217,41 @@ static oct_status transfer_model(const model_file *f, oct_model *model)
                               &model->golden_digest);
 }
 
-oct_status oct_model_write(const char *path, const oct_model *model)
+/* Makes the bytes of a file; of a model without overflow bounds it finds them. */
+static oct_status make_image(const oct_model *model, void **bytes, size_t *size)
 {
     oct_status status = OCT_OK;
     model_file f = {.writes = true};
     oct_model written = *model;
+
+    if (!model->overflow_bound) OCT_TRY_OUT(oct_model_find_bounds(&written));
+    OCT_TRY_OUT(oct_model_check(&written));
+    OCT_CHECK_OUT(model->certificate.golden_count == 0 ||
+                      (model->golden_input && model->golden_digest),
+                  OCT_DATA, "golden inputs or their digests are missing");
+    OCT_TRY_OUT(oct_h5_create(&f.h5, 0));
+    OCT_TRY_OUT(transfer_model(&f, &written));
+    status = oct_h5_finish(&f.h5, true, bytes, size);
+out:
+    if (!model->overflow_bound) oct_free(&written.overflow_bound);
+    oct_h5_close(&f.h5);
+    return status;
+}
+
+oct_status oct_model_write(const char *path, const oct_model *model)
+{
+    fenv_t rounding;
     void *bytes = NULL;
     size_t size;
 
-    if (oct_model_check(model) != OCT_OK) return oct_fail_prefix("%s", path);
-    OCT_TRY_OUT(oct_h5_create(&f.h5, 0));
-    OCT_TRY_OUT(transfer_model(&f, &written));
-    OCT_TRY_OUT(oct_h5_finish(&f.h5, true, &bytes, &size));
-    status = oct_file_write(path, bytes, size);
-out:
-    oct_h5_close(&f.h5);
+    OCT_CHECK(path && model, OCT_USAGE, "a model is written to a path; one of the two is NULL");
+    oct_round_to_nearest(&rounding);
+    oct_status status = make_image(model, &bytes, &size);
+    oct_round_as_before(&rounding);
+    if (status == OCT_OK)
+        status = oct_file_write(path, bytes, size);
+    else
+        oct_fail_prefix("%s", path);
     oct_free(&bytes);
     return status;
 }
@@ -238,6 +259,8 @@ out:
 static oct_status read_checksummed(oct_model *model, const void *bytes, size_t size)
 {
     model_file f = {.writes = false};
+    OCT_CHECK(oct_h5_begins(bytes, size), OCT_DATA,
+              "is no model of Octet: it is neither an HDF5 file nor a flat file");
     OCT_TRY(oct_h5_check_checksum(bytes, size));
     OCT_TRY(oct_h5_open(&f.h5, -1, bytes, size - OCT_CHECKSUM_BYTES, "int8 model"));
     oct_status status = transfer_model(&f, model);
@@ -246,12 +269,11 @@ static oct_status read_checksummed(oct_model *model, const void *bytes, size_t s
     return status;
 }
 
-oct_status oct_model_load(oct_model *model, const char *path, bool large)
+static oct_status load_any(oct_model *model, const char *path, bool large)
 {
     void *bytes = NULL;
     size_t size;
 
-    *model = (oct_model){0};
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
     /* All that is said from here on lacks the path, which is put in front at the end. */
     const bool flat = oct_model_is_flat(bytes, size);
@@ -265,6 +287,17 @@ oct_status oct_model_load(oct_model *model, const char *path, bool large)
         oct_model_free(model);
     }
     oct_free(&bytes);
+    return status;
+}
+
+oct_status oct_model_load(oct_model *model, const char *path, bool large)
+{
+    fenv_t rounding;
+    OCT_CHECK(model && path, OCT_USAGE, "a model is loaded from a path; NULL is none");
+    *model = (oct_model){0};
+    oct_round_to_nearest(&rounding);
+    const oct_status status = load_any(model, path, large);
+    oct_round_as_before(&rounding);
     return status;
 }
 

@@ -5,7 +5,7 @@
 
 #include "io/model/model.h"
 
-/* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
+/* Saves the model unless it could not be loaded: the same checks, OCT_DATA. Finds overflow bounds that are missing. */
 oct_status oct_model_write(const char *path, const oct_model *model) OCT_NODISCARD;
 /* Loads a model, also from a flat file (below), and checks everything: digest, what is in the file (hdf5.h),
  * ranges, oct_program_check, that running it takes no more than the limits (model.h) unless `large` is set, and that its float fallbacks can

@@ -147,7 +147,8 @@ static oct_status check_frozen(oct_module *root)
     OCT_TRY(oct_quantizers_collect(&all, root));
     oct_status status = OCT_OK;
     if (all.count == 0)
-        status = oct_fail(OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+        status = oct_fail(OCT_PREPARE, "the model is not prepared: call oct_prepare, or convert a "
+                                       "checkpoint of its QAT phase");
     for (size_t i = 0; i < all.count && status == OCT_OK; i++)
         if (all.items[i]->state != OCT_QUANT_FROZEN)
             status = oct_fail(
@@ -160,7 +161,9 @@ static oct_status check_frozen(oct_module *root)
 
 static oct_status check_target(const oct_graph *graph, const oct_target *target)
 {
-    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    OCT_CHECK(
+        graph, OCT_PREPARE,
+        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
     OCT_CHECK(target, OCT_USAGE,
               "convert wants to know the target; pass the one that the model was prepared for "
               "(oct_target_find(\"%s\"))",
@@ -278,7 +281,9 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
     oct_trace second = {0};
     conversion c;
     const oct_graph *graph = oct_graph_of(root);
-    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    OCT_CHECK(
+        graph, OCT_PREPARE,
+        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
     OCT_TRY_OUT(begin_conversion(&c, &again, root, example, graph->target, NULL));
     OCT_CHECK_OUT(same_steps(program, &again), OCT_MISMATCH,
                   "the model's forward calls other operations on this sample than the program has; "

@@ -11,6 +11,7 @@
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
+#include <fenv.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,8 +356,14 @@ Test(model_file, equal_models_give_equal_bytes)
     /* What is not part of the model must not be part of the file. */
     memset(b.program.steps[3].name + 10, 'x', 20);
     b.program.values[0].q = (oct_qparams){3.0F, 1, 2, 3};
+    oct_free(&b.overflow_bound); /* which it finds then */
+    fesetround(FE_UPWARD);
     MUST(oct_model_write(other_path, &b));
     oct_model_free(&b);
+    MUST(oct_model_load(&a, model_path, false));
+    oct_model_free(&a);
+    cr_assert_eq(fegetround(), FE_UPWARD);
+    fesetround(FE_TONEAREST);
     MUST(oct_file_read(model_path, 1 << 20, &first, &size));
     MUST(oct_file_read(other_path, 1 << 20, &second, &length));
     cr_assert(size == length && memcmp(first, second, size) == 0);
@@ -393,6 +400,10 @@ Test(model_file, no_flipped_byte_and_no_truncation_is_accepted)
         write_raw(other_path, bytes, length);
         cr_assert_eq(oct_model_load(&m, other_path, false), OCT_DATA, "%zu bytes", length);
     }
+    const char *onnx = oct_tmp_write_text(&tmp, "float.onnx", "\x08\x07\x12\x04none");
+    cr_assert_eq(oct_model_load(&m, onnx, false), OCT_DATA);
+    check_said("float.onnx: is no model of Octet: it is neither an HDF5 file nor a flat file");
+    cr_assert_eq(oct_model_load(&m, NULL, false), OCT_USAGE);
     cr_assert_null(m.recipe);
     oct_free(&bytes);
     check_nothing_held();

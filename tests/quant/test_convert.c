@@ -232,6 +232,8 @@ Test(convert, refuses_a_model_that_is_not_prepared)
     APPEND(&n, oct_relu_create(&item));
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), NULL),
                  OCT_PREPARE);
-    cr_assert_str_eq(oct_error_message(0), "the model is not prepared: train its QAT phase first");
+    cr_assert_str_eq(
+        oct_error_message(0),
+        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
     net_end(&n);
 }
