@@ -128,10 +128,10 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
 {
     for (int i = 0; i < n; i++)
         if (!input[i]) return NULL;
-    Onnx__NodeProto *node = TAKE(w, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
+    OctOnnx__NodeProto *node = TAKE(w, OctOnnx__NodeProto, OCT_ONNX__NODE_PROTO__INIT);
     char **inputs = oct_to_onnx_alloc(w, (size_t)n * sizeof *inputs),
          **outputs = oct_to_onnx_alloc(w, sizeof *outputs);
-    Onnx__AttributeProto **attributes = oct_to_onnx_alloc(w, ATTRIBUTES * sizeof *attributes);
+    OctOnnx__AttributeProto **attributes = oct_to_onnx_alloc(w, ATTRIBUTES * sizeof *attributes);
     const char *name = oct_to_onnx_name(w, "%s/%s_%lld", w->layer, type, (long long)w->count++);
     if (w->status != OCT_OK) return NULL;
     for (int i = 0; i < n; i++)
@@ -148,18 +148,18 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     return w->status == OCT_OK ? outputs[0] : NULL;
 }
 
-static Onnx__NodeProto *last_node(const oct_to_onnx_writer *w)
+static OctOnnx__NodeProto *last_node(const oct_to_onnx_writer *w)
 {
     return w->nodes.item[w->nodes.count - 1];
 }
 
-static Onnx__AttributeProto *add_attribute(oct_to_onnx_writer *w, const char *name,
-                                           Onnx__AttributeProto__AttributeType type)
+static OctOnnx__AttributeProto *add_attribute(oct_to_onnx_writer *w, const char *name,
+                                              OctOnnx__AttributeProto__AttributeType type)
 {
     if (w->status != OCT_OK) return NULL;
-    Onnx__NodeProto *node = last_node(w);
+    OctOnnx__NodeProto *node = last_node(w);
     OCT_ASSERT(node->n_attribute < ATTRIBUTES);
-    Onnx__AttributeProto *a = TAKE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO__INIT);
+    OctOnnx__AttributeProto *a = TAKE(w, OctOnnx__AttributeProto, OCT_ONNX__ATTRIBUTE_PROTO__INIT);
     char *own = copy_text(w, name);
     if (w->status != OCT_OK) return NULL;
     a->name = own;
@@ -171,7 +171,8 @@ static Onnx__AttributeProto *add_attribute(oct_to_onnx_writer *w, const char *na
 
 void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value)
 {
-    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+    OctOnnx__AttributeProto *a =
+        add_attribute(w, name, OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
     if (!a) return;
     a->has_i = true;
     a->i = value;
@@ -180,7 +181,8 @@ void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value)
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values)
 {
     int64_t *own = copy_bytes(w, values, (size_t)n * sizeof *values);
-    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+    OctOnnx__AttributeProto *a =
+        add_attribute(w, name, OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
     if (!a) return;
     a->n_ints = (size_t)n;
     a->ints = own;
@@ -203,7 +205,8 @@ void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s)
 
 void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value)
 {
-    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    OctOnnx__AttributeProto *a =
+        add_attribute(w, name, OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
     if (!a) return;
     a->has_f = true;
     a->f = value;
@@ -212,7 +215,8 @@ void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value)
 void oct_to_onnx_text_set(oct_to_onnx_writer *w, const char *name, const char *value)
 {
     char *own = copy_text(w, value);
-    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    OctOnnx__AttributeProto *a =
+        add_attribute(w, name, OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
     if (!a) return;
     a->has_s = true;
     a->s = (ProtobufCBinaryData){.len = strlen(own), .data = (uint8_t *)own};
@@ -230,14 +234,14 @@ const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *output, 
 static int32_t element_type(oct_dtype dtype)
 {
     static const int32_t types[] = {
-        [OCT_F32] = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
-        [OCT_U8] = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
-        [OCT_U16] = ONNX__TENSOR_PROTO__DATA_TYPE__UINT16,
-        [OCT_S8] = ONNX__TENSOR_PROTO__DATA_TYPE__INT8,
-        [OCT_S16] = ONNX__TENSOR_PROTO__DATA_TYPE__INT16,
-        [OCT_S32] = ONNX__TENSOR_PROTO__DATA_TYPE__INT32,
-        [OCT_F64] = ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE,
-        [OCT_S64] = ONNX__TENSOR_PROTO__DATA_TYPE__INT64,
+        [OCT_F32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
+        [OCT_U8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
+        [OCT_U16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT16,
+        [OCT_S8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT8,
+        [OCT_S16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT16,
+        [OCT_S32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT32,
+        [OCT_F64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE,
+        [OCT_S64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT64,
     };
     return types[dtype];
 }
@@ -248,7 +252,7 @@ const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, o
     size_t bytes = oct_dtype_bytes(dtype);
     for (int i = 0; i < ndim; i++)
         bytes *= (size_t)dims[i];
-    Onnx__TensorProto *t = TAKE(w, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
+    OctOnnx__TensorProto *t = TAKE(w, OctOnnx__TensorProto, OCT_ONNX__TENSOR_PROTO__INIT);
     const char *own =
         name ? copy_text(w, name)
              : oct_to_onnx_name(w, "%s/constant_%lld", w->layer, (long long)w->count++);
@@ -286,17 +290,17 @@ const char *oct_to_onnx_list(oct_to_onnx_writer *w, int n, const int64_t *values
 }
 
 /* A dimension of a shape; size below 0: the batch. */
-static Onnx__TensorShapeProto__Dimension *make_dimension(oct_to_onnx_writer *w, int64_t size)
+static OctOnnx__TensorShapeProto__Dimension *make_dimension(oct_to_onnx_writer *w, int64_t size)
 {
-    Onnx__TensorShapeProto__Dimension *d =
-        TAKE(w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
+    OctOnnx__TensorShapeProto__Dimension *d = TAKE(w, OctOnnx__TensorShapeProto__Dimension,
+                                                   OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
     char *batch = size < 0 ? copy_text(w, "batch") : NULL;
     if (!d || w->status != OCT_OK) return NULL;
     if (batch) {
-        d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+        d->value_case = OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
         d->dim_param = batch;
     } else {
-        d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        d->value_case = OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
         d->dim_value = size;
     }
     return d;
@@ -305,12 +309,14 @@ static Onnx__TensorShapeProto__Dimension *make_dimension(oct_to_onnx_writer *w, 
 void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, oct_dtype dtype,
                          const oct_shape *shape)
 {
-    Onnx__ValueInfoProto *value = TAKE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
-    Onnx__TypeProto *type = TAKE(w, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
-    Onnx__TypeProto__Tensor *tensor =
-        TAKE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
-    Onnx__TensorShapeProto *dims = TAKE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
-    Onnx__TensorShapeProto__Dimension **dim = oct_to_onnx_alloc(w, OCT_MAX_DIMS * sizeof *dim);
+    OctOnnx__ValueInfoProto *value =
+        TAKE(w, OctOnnx__ValueInfoProto, OCT_ONNX__VALUE_INFO_PROTO__INIT);
+    OctOnnx__TypeProto *type = TAKE(w, OctOnnx__TypeProto, OCT_ONNX__TYPE_PROTO__INIT);
+    OctOnnx__TypeProto__Tensor *tensor =
+        TAKE(w, OctOnnx__TypeProto__Tensor, OCT_ONNX__TYPE_PROTO__TENSOR__INIT);
+    OctOnnx__TensorShapeProto *dims =
+        TAKE(w, OctOnnx__TensorShapeProto, OCT_ONNX__TENSOR_SHAPE_PROTO__INIT);
+    OctOnnx__TensorShapeProto__Dimension **dim = oct_to_onnx_alloc(w, OCT_MAX_DIMS * sizeof *dim);
     char *own = name ? copy_text(w, name) : NULL;
     if (!own || w->status != OCT_OK) return;
     for (int i = 0; i < shape->ndim; i++)
@@ -320,7 +326,7 @@ void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, o
     tensor->has_elem_type = true;
     tensor->elem_type = element_type(dtype);
     tensor->shape = dims;
-    type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    type->value_case = OCT_ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     type->tensor_type = tensor;
     value->name = own;
     value->type = type;
@@ -329,8 +335,8 @@ void oct_to_onnx_declare(oct_to_onnx_writer *w, bool output, const char *name, o
 
 void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *value)
 {
-    Onnx__StringStringEntryProto *entry =
-        TAKE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO__INIT);
+    OctOnnx__StringStringEntryProto *entry =
+        TAKE(w, OctOnnx__StringStringEntryProto, OCT_ONNX__STRING_STRING_ENTRY_PROTO__INIT);
     char *own_key = copy_text(w, key), *own_value = copy_text(w, value);
     if (w->status != OCT_OK) return;
     entry->key = own_key;
@@ -341,9 +347,9 @@ void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *va
 oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, void **bytes,
                                   size_t *size)
 {
-    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
-    Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
-    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
+    OctOnnx__OperatorSetIdProto opset = OCT_ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
+    OctOnnx__GraphProto graph = OCT_ONNX__GRAPH_PROTO__INIT;
+    OctOnnx__ModelProto model = OCT_ONNX__MODEL_PROTO__INIT;
     char *words[] = {copy_text(w, ""), copy_text(w, "octet"), copy_text(w, version)};
     OCT_TRY(w->status);
     opset.domain = words[0];
@@ -351,13 +357,13 @@ oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, vo
     opset.version = w->opset;
     graph.name = words[1];
     graph.n_node = w->nodes.count;
-    graph.node = (Onnx__NodeProto **)w->nodes.item;
+    graph.node = (OctOnnx__NodeProto **)w->nodes.item;
     graph.n_initializer = w->constants.count;
-    graph.initializer = (Onnx__TensorProto **)w->constants.item;
+    graph.initializer = (OctOnnx__TensorProto **)w->constants.item;
     graph.n_input = w->inputs.count;
-    graph.input = (Onnx__ValueInfoProto **)w->inputs.item;
+    graph.input = (OctOnnx__ValueInfoProto **)w->inputs.item;
     graph.n_output = w->outputs.count;
-    graph.output = (Onnx__ValueInfoProto **)w->outputs.item;
+    graph.output = (OctOnnx__ValueInfoProto **)w->outputs.item;
     model.has_ir_version = true;
     model.ir_version = w->opset > 13 ? IR_OF_OPSET_21 : IR_OF_OPSET_13;
     model.n_opset_import = OCT_COUNT(opsets);
@@ -366,12 +372,12 @@ oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, vo
     model.producer_version = words[2];
     model.graph = &graph;
     model.n_metadata_props = w->properties.count;
-    model.metadata_props = (Onnx__StringStringEntryProto **)w->properties.item;
-    *size = onnx__model_proto__get_packed_size(&model);
+    model.metadata_props = (OctOnnx__StringStringEntryProto **)w->properties.item;
+    *size = oct_onnx__model_proto__get_packed_size(&model);
     OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
               "an ONNX file holds at most %s, but this one would have %s",
               oct_text_size(most_bytes).text, oct_text_size((int64_t)*size).text);
     OCT_TRY(oct_alloc(bytes, *size, 1));
-    onnx__model_proto__pack(&model, *bytes);
+    oct_onnx__model_proto__pack(&model, *bytes);
     return OCT_OK;
 }

@@ -10,11 +10,11 @@
 
 enum { IR_MIN = 3, IR_MAX = 14 };
 
-static oct_status check_versions(const char *path, const Onnx__ModelProto *m, int64_t *opset)
+static oct_status check_versions(const char *path, const OctOnnx__ModelProto *m, int64_t *opset)
 {
     *opset = 0;
     for (size_t i = 0; i < m->n_opset_import; i++) {
-        const Onnx__OperatorSetIdProto *set = m->opset_import[i];
+        const OctOnnx__OperatorSetIdProto *set = m->opset_import[i];
         const bool is_onnx =
             !set->domain || set->domain[0] == '\0' || strcmp(set->domain, "ai.onnx") == 0;
         if (is_onnx && set->version > *opset) *opset = set->version;
@@ -33,14 +33,15 @@ static oct_status check_versions(const char *path, const Onnx__ModelProto *m, in
 }
 
 /* Dimensions that are free or unknown count as the batch until the folding sets them. */
-static oct_status read_input_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
+static oct_status read_input_type(const oct_onnx_reader *r, const OctOnnx__ValueInfoProto *p,
                                   oct_onnx_value *v)
 {
     const char *path = r->graph->path;
     const oct_shown name = oct_show(v->name, strlen(v->name));
-    const Onnx__TypeProto__Tensor *t =
-        p->type && p->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? p->type->tensor_type
-                                                                              : NULL;
+    const OctOnnx__TypeProto__Tensor *t =
+        p->type && p->type->value_case == OCT_ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+            ? p->type->tensor_type
+            : NULL;
     OCT_CHECK(t, OCT_DATA, "%s: the input '%s' is no tensor", path, name.text);
     OCT_TRY(oct_onnx_element_type(path, v->name, t->elem_type, &v->dtype));
     if (!t->shape) return OCT_OK;
@@ -50,9 +51,10 @@ static oct_status read_input_type(const oct_onnx_reader *r, const Onnx__ValueInf
     v->known = true;
     v->ndim = (int)t->shape->n_dim;
     for (int i = 0; i < v->ndim; i++) {
-        const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        const bool fixed = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-                           d->dim_value > 0;
+        const OctOnnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
+        const bool fixed =
+            d->value_case == OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            d->dim_value > 0;
         v->dim[i] = fixed ? d->dim_value : OCT_ONNX_BATCH;
     }
     return OCT_OK;
@@ -62,7 +64,7 @@ static oct_status read_input_type(const oct_onnx_reader *r, const Onnx__ValueInf
 static oct_status read_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
-    const Onnx__GraphProto *proto = r->model->graph;
+    const OctOnnx__GraphProto *proto = r->model->graph;
     oct_onnx_value *v;
     OCT_TRY(oct_alloc(&g->inputs, proto->n_input, sizeof *g->inputs));
     OCT_TRY(oct_onnx_end_binding(s, g->path)); /* of the initializers */
@@ -70,7 +72,7 @@ static oct_status read_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
         if (!proto->input[i]->name || !oct_onnx_find_name(s, proto->input[i]->name))
             g->inputs[g->num_inputs++] = (int32_t)i;
     for (int i = 0; i < g->num_inputs; i++) {
-        const Onnx__ValueInfoProto *p = proto->input[g->inputs[i]];
+        const OctOnnx__ValueInfoProto *p = proto->input[g->inputs[i]];
         g->inputs[i] = (int32_t)g->num_values;
         OCT_TRY(oct_onnx_define_value(r, s, p->name, &v));
         OCT_TRY(read_input_type(r, p, v));
@@ -84,7 +86,7 @@ static oct_status read_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
 static oct_status read_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
-    const Onnx__GraphProto *proto = r->model->graph;
+    const OctOnnx__GraphProto *proto = r->model->graph;
     OCT_CHECK(proto->n_output > 0, OCT_DATA, "%s: has no output", g->path);
     OCT_TRY(oct_alloc(&g->outputs, proto->n_output, sizeof *g->outputs));
     OCT_TRY(oct_alloc(&g->output_names, proto->n_output, sizeof *g->output_names));
@@ -111,10 +113,10 @@ static void find_parameters(oct_onnx_graph *g)
 }
 
 /* A function of the file must be written for the network's opset: operators are looked up in that one alone. */
-static oct_status check_opset(const oct_onnx_reader *r, const Onnx__FunctionProto *p)
+static oct_status check_opset(const oct_onnx_reader *r, const OctOnnx__FunctionProto *p)
 {
     for (size_t i = 0; i < p->n_opset_import; i++) {
-        const Onnx__OperatorSetIdProto *set = p->opset_import[i];
+        const OctOnnx__OperatorSetIdProto *set = p->opset_import[i];
         OCT_CHECK(
             !oct_onnx_is_own(set->domain) || set->version == r->graph->opset, OCT_DATA,
             "%s: its function '%s' is written for opset %" PRId64 " and the network for %" PRId64
@@ -127,11 +129,11 @@ static oct_status check_opset(const oct_onnx_reader *r, const Onnx__FunctionProt
 static oct_status check_functions(const oct_onnx_reader *r)
 {
     enum { FUNCTIONS_MAX = 4096 }; /* each is compared with all before it */
-    const Onnx__ModelProto *m = r->model;
+    const OctOnnx__ModelProto *m = r->model;
     OCT_CHECK(m->n_functions <= FUNCTIONS_MAX, OCT_DATA, "%s: has %zu functions; up to %d are read",
               r->graph->path, m->n_functions, FUNCTIONS_MAX);
     for (size_t i = 0; i < m->n_functions; i++) {
-        const Onnx__FunctionProto *p = m->functions[i];
+        const OctOnnx__FunctionProto *p = m->functions[i];
         OCT_CHECK(p->name, OCT_DATA, "%s: has a function without a name; it is damaged",
                   r->graph->path);
         OCT_TRY(check_opset(r, p));
@@ -264,7 +266,7 @@ out:
     return status;
 }
 
-static oct_status read_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)
+static oct_status read_model(oct_onnx_graph *g, const OctOnnx__ModelProto *m, size_t size)
 {
     enum { TIMES_COPIES = 4 };
     const char *name = m->producer_name ? m->producer_name : "";
@@ -291,12 +293,12 @@ out:
 
 oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
 {
-    Onnx__ModelProto *m = NULL;
+    OctOnnx__ModelProto *m = NULL;
     *g = (oct_onnx_graph){0};
     OCT_TRY(oct_onnx_unpack(source, &m));
     oct_status status = oct_strdup(&g->path, source->path);
     if (status == OCT_OK) status = read_model(g, m, source->size);
-    onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
+    oct_onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
     if (status != OCT_OK) oct_onnx_free(g);
     return status;
 }

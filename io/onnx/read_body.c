@@ -10,9 +10,9 @@
 
 /* One node and its attributes. */
 
-#define KIND(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
+#define KIND(name) OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
-static oct_status read_attribute(const char *path, const Onnx__AttributeProto *p,
+static oct_status read_attribute(const char *path, const OctOnnx__AttributeProto *p,
                                  oct_onnx_attribute *a)
 {
     const int kind = p->has_type ? (int)p->type : KIND(UNDEFINED);
@@ -41,7 +41,7 @@ static oct_status read_attribute(const char *path, const Onnx__AttributeProto *p
     return OCT_OK;
 }
 
-static oct_status read_node(const char *path, const char *prefix, const Onnx__NodeProto *p,
+static oct_status read_node(const char *path, const char *prefix, const OctOnnx__NodeProto *p,
                             oct_onnx_node *n)
 {
     OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
@@ -68,9 +68,9 @@ static oct_status set_constant(oct_onnx_value *v, oct_dtype dtype, const void *e
     return OCT_OK;
 }
 
-static oct_status read_constant(const char *path, const Onnx__NodeProto *p, oct_onnx_value *v)
+static oct_status read_constant(const char *path, const OctOnnx__NodeProto *p, oct_onnx_value *v)
 {
-    const Onnx__AttributeProto *a = p->n_attribute == 1 ? p->attribute[0] : NULL;
+    const OctOnnx__AttributeProto *a = p->n_attribute == 1 ? p->attribute[0] : NULL;
     const char *name = a && a->name ? a->name : "";
     v->known = true;
     v->origin = -1;
@@ -84,25 +84,27 @@ static oct_status read_constant(const char *path, const Onnx__NodeProto *p, oct_
                     oct_show(v->name, strlen(v->name)).text);
 }
 
-static bool is_onnx_operator(const Onnx__NodeProto *p, const char *type)
+static bool is_onnx_operator(const OctOnnx__NodeProto *p, const char *type)
 {
     return p->op_type && strcmp(p->op_type, type) == 0 && oct_onnx_is_own(p->domain);
 }
 
-static bool is_constant(const Onnx__NodeProto *p)
+static bool is_constant(const OctOnnx__NodeProto *p)
 {
     return is_onnx_operator(p, "Constant") && p->n_output == 1;
 }
 
-static oct_status charge_node(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+static oct_status charge_node(oct_onnx_reader *r, const oct_onnx_scope *s,
+                              const OctOnnx__NodeProto *p)
 {
     if (s->depth == 0) return OCT_OK;
-    return oct_onnx_charge(r, s, 2 * sizeof(oct_onnx_node) + onnx__node_proto__get_packed_size(p));
+    return oct_onnx_charge(r, s,
+                           2 * sizeof(oct_onnx_node) + oct_onnx__node_proto__get_packed_size(p));
 }
 
 /* Defines all results of these nodes first, since a node may stand before what it needs; reads constants. */
 static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
-                                 Onnx__NodeProto *const *nodes, size_t count)
+                                 OctOnnx__NodeProto *const *nodes, size_t count)
 {
     oct_onnx_value *v;
     for (size_t i = 0; i < count; i++)
@@ -121,7 +123,7 @@ static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
 }
 
 static oct_status find_input(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                             const Onnx__NodeProto *p, size_t k, int32_t *value)
+                             const OctOnnx__NodeProto *p, size_t k, int32_t *value)
 {
     const char *name = p->input[k], *node = oct_onnx_name_of(p);
     *value = -1;
@@ -144,7 +146,8 @@ static oct_status new_node(oct_onnx_reader *r, const oct_onnx_scope *s, oct_onnx
     return OCT_OK;
 }
 
-static oct_status find_outputs(const oct_onnx_scope *s, const Onnx__NodeProto *p, oct_onnx_node *n)
+static oct_status find_outputs(const oct_onnx_scope *s, const OctOnnx__NodeProto *p,
+                               oct_onnx_node *n)
 {
     OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
     n->outputs = (int)p->n_output;
@@ -154,7 +157,7 @@ static oct_status find_outputs(const oct_onnx_scope *s, const Onnx__NodeProto *p
 }
 
 static oct_status read_plain_node(oct_onnx_reader *r, const oct_onnx_scope *s,
-                                  const Onnx__NodeProto *p)
+                                  const OctOnnx__NodeProto *p)
 {
     oct_onnx_node *n;
     OCT_TRY(charge_node(r, s, p));
@@ -185,7 +188,7 @@ static oct_status add_identity(oct_onnx_reader *r, const oct_onnx_scope *s, int3
     return OCT_OK;
 }
 
-static oct_status wrong_ports(const oct_onnx_reader *r, const Onnx__NodeProto *p)
+static oct_status wrong_ports(const oct_onnx_reader *r, const OctOnnx__NodeProto *p)
 {
     const char *name = oct_onnx_name_of(p);
     return oct_fail(OCT_DATA,
@@ -199,7 +202,7 @@ enum { PREFIX_MAX = 160 };
 
 /* Opens a scope inside of another, with names under "node<suffix>/"; the caller frees its prefix and its list. */
 static oct_status open_scope(oct_onnx_reader *r, const oct_onnx_scope *outer,
-                             const Onnx__NodeProto *p, const char *suffix, oct_onnx_scope *s)
+                             const OctOnnx__NodeProto *p, const char *suffix, oct_onnx_scope *s)
 {
     char *prefix = NULL;
     *s = (oct_onnx_scope){.depth = outer->depth + 1, .branch = outer->branch, .prefix = ""};
@@ -236,7 +239,7 @@ static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s,
 
 /* Replaces a call by the function's nodes, with the call's inputs bound to its parameters. */
 static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *outer,
-                                 const Onnx__NodeProto *p, const Onnx__FunctionProto *f)
+                                 const OctOnnx__NodeProto *p, const OctOnnx__FunctionProto *f)
 {
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -260,7 +263,7 @@ out:
     return status;
 }
 
-static const Onnx__GraphProto *find_subgraph(const Onnx__NodeProto *p, const char *name)
+static const OctOnnx__GraphProto *find_subgraph(const OctOnnx__NodeProto *p, const char *name)
 {
     for (size_t i = 0; i < p->n_attribute; i++)
         if (p->attribute[i]->name && strcmp(p->attribute[i]->name, name) == 0)
@@ -270,9 +273,9 @@ static const Onnx__GraphProto *find_subgraph(const Onnx__NodeProto *p, const cha
 
 /* Adds the nodes of one branch of an If, and sets the If's inputs for its results: of `then` first, then of `else`. */
 static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *outer,
-                                   const Onnx__NodeProto *p, bool when, int32_t *input)
+                                   const OctOnnx__NodeProto *p, bool when, int32_t *input)
 {
-    const Onnx__GraphProto *inside = find_subgraph(p, when ? "then_branch" : "else_branch");
+    const OctOnnx__GraphProto *inside = find_subgraph(p, when ? "then_branch" : "else_branch");
     oct_onnx_graph *g = r->graph;
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -297,7 +300,7 @@ out:
 
 /* Adds the nodes of both branches, and an If whose inputs are the condition and the results of both. */
 static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
-                               const Onnx__NodeProto *p)
+                               const OctOnnx__NodeProto *p)
 {
     oct_onnx_node *n = NULL;
     int32_t *input = NULL;
@@ -327,7 +330,7 @@ static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
 
 /* The number of rounds of a Loop whose count is a constant and whose condition is true or left out; else -1. */
 static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                            const Onnx__NodeProto *p)
+                            const OctOnnx__NodeProto *p)
 {
     const oct_onnx_value *values = r->graph->values;
     const oct_onnx_names_entry *count = p->n_input > 0 ? oct_onnx_find_name(s, p->input[0]) : NULL;
@@ -342,11 +345,11 @@ static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
 }
 
 /* The body never ends the loop: its first result is its own condition, or true. */
-static bool never_breaks(const Onnx__GraphProto *body)
+static bool never_breaks(const OctOnnx__GraphProto *body)
 {
     const char *name = body->output[0]->name ? body->output[0]->name : "";
     for (size_t i = body->n_node; i-- > 0;) {
-        const Onnx__NodeProto *n = body->node[i];
+        const OctOnnx__NodeProto *n = body->node[i];
         if (n->n_output != 1 || strcmp(n->output[0], name) != 0) continue;
         if (n->n_input == 1 && (is_onnx_operator(n, "Identity") || is_onnx_operator(n, "Cast")))
             name = n->input[0];
@@ -357,10 +360,10 @@ static bool never_breaks(const Onnx__GraphProto *body)
 }
 
 /* The body of a Loop that can be written out, and its number of rounds; NULL: it cannot. */
-static const Onnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                                              const Onnx__NodeProto *p, int64_t *rounds)
+static const OctOnnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                                                 const OctOnnx__NodeProto *p, int64_t *rounds)
 {
-    const Onnx__GraphProto *body = find_subgraph(p, "body");
+    const OctOnnx__GraphProto *body = find_subgraph(p, "body");
     *rounds = count_rounds(r, s, p);
     if (!body || *rounds < 0 || body->n_input != p->n_input || body->n_input < 2 ||
         body->n_output + 1 != body->n_input || p->n_output + 2 > body->n_input ||
@@ -370,7 +373,7 @@ static const Onnx__GraphProto *find_loop_body(const oct_onnx_reader *r, const oc
 }
 
 /* Binds the inputs of a loop's body: the number of the round, true, and the values that the round before has left. */
-static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__GraphProto *body,
+static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const OctOnnx__GraphProto *body,
                              const int32_t *carried, int64_t round)
 {
     oct_onnx_value *v;
@@ -394,9 +397,9 @@ static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__
 
 /* Adds the nodes of one round; `carried` are the values that the round takes, and then those that it leaves. */
 static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *outer,
-                                  const Onnx__NodeProto *p, int32_t *carried, int64_t round)
+                                  const OctOnnx__NodeProto *p, int32_t *carried, int64_t round)
 {
-    const Onnx__GraphProto *body = find_subgraph(p, "body");
+    const OctOnnx__GraphProto *body = find_subgraph(p, "body");
     char suffix[32];
     oct_onnx_scope s;
     oct_status status = OCT_OK;
@@ -416,7 +419,7 @@ out:
 }
 
 static oct_status write_out_loop(oct_onnx_reader *r, const oct_onnx_scope *s,
-                                 const Onnx__NodeProto *p, int64_t rounds)
+                                 const OctOnnx__NodeProto *p, int64_t rounds)
 {
     int32_t *carried = NULL;
     oct_status status = OCT_OK;
@@ -445,23 +448,23 @@ static const char *text_or_empty(const char *text)
     return text ? text : "";
 }
 
-bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
+bool oct_onnx_is_called(const OctOnnx__FunctionProto *f, const char *name, const char *domain,
                         const char *overload)
 {
     return strcmp(f->name, name) == 0 && strcmp(domain_of(f->domain), domain_of(domain)) == 0 &&
            strcmp(text_or_empty(f->overload), text_or_empty(overload)) == 0;
 }
 
-oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
-                               size_t count)
+oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s,
+                               OctOnnx__NodeProto *const *nodes, size_t count)
 {
     OCT_TRY(define_results(r, s, nodes, count));
     for (size_t i = 0; i < count; i++) {
         oct_onnx_resolved node;
         if (is_constant(nodes[i])) continue;
         OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
-        const Onnx__NodeProto *p = &node.node;
-        const Onnx__FunctionProto *called = NULL;
+        const OctOnnx__NodeProto *p = &node.node;
+        const OctOnnx__FunctionProto *called = NULL;
         for (size_t k = 0; p->op_type && !called && k < r->model->n_functions; k++)
             if (oct_onnx_is_called(r->model->functions[k], p->op_type, p->domain, p->overload))
                 called = r->model->functions[k];

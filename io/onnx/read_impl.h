@@ -25,9 +25,9 @@ typedef struct oct_onnx_names_entry {
 
 /* Whose names a node sees: those of the network, of a call, or of a network inside a node and all around it. */
 typedef struct oct_onnx_scope {
-    const struct oct_onnx_scope *outer;  /* NULL: sees nothing else */
-    const Onnx__FunctionProto *function; /* NULL: no call */
-    const Onnx__NodeProto *call;
+    const struct oct_onnx_scope *outer;     /* NULL: sees nothing else */
+    const OctOnnx__FunctionProto *function; /* NULL: no call */
+    const OctOnnx__NodeProto *call;
     const char *prefix; /* before the names of its nodes and values: "" or "call/" */
     int depth;
     int32_t branch; /* of its nodes; -1 */
@@ -37,15 +37,15 @@ typedef struct oct_onnx_scope {
 
 typedef struct oct_onnx_reader {
     oct_onnx_graph *graph;
-    const Onnx__ModelProto *model;
+    const OctOnnx__ModelProto *model;
     size_t values_capacity, nodes_capacity, branches_capacity;
     size_t copies_left; /* bytes that functions, branches and loops may still take */
 } oct_onnx_reader;
 
 /* read_whole.c */
 
-/* Checks a file and unpacks it; *m is freed by onnx__model_proto__free_unpacked. */
-oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m) OCT_NODISCARD;
+/* Checks a file and unpacks it; *m is freed by oct_onnx__model_proto__free_unpacked. */
+oct_status oct_onnx_unpack(const oct_onnx_source *source, OctOnnx__ModelProto **m) OCT_NODISCARD;
 
 /* read_scope.c */
 
@@ -63,41 +63,41 @@ oct_status oct_onnx_define_value(oct_onnx_reader *r, oct_onnx_scope *s, const ch
                                  oct_onnx_value **value) OCT_NODISCARD;
 /* Makes the constants that a network or body holds, and binds their names. */
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
-                                        const Onnx__GraphProto *p) OCT_NODISCARD;
+                                        const OctOnnx__GraphProto *p) OCT_NODISCARD;
 
 /* A node as it stands in a scope: attributes that name those of the call have their values. */
 typedef struct oct_onnx_resolved {
-    Onnx__NodeProto node;
-    Onnx__AttributeProto *values; /* owned, as are the node's pointers to them */
+    OctOnnx__NodeProto node;
+    OctOnnx__AttributeProto *values; /* owned, as are the node's pointers to them */
 } oct_onnx_resolved;
 /* Copies a node of a function's body; attributes that refer to one of the function get the value of the call, or else
  * the function's default. OCT_DATA where there is none, unless a call may leave it out. */
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                            const Onnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
+                            const OctOnnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
 void oct_onnx_free_resolved(oct_onnx_resolved *r);
 /* ONNX's own operators have no domain, or this one. */
 bool oct_onnx_is_own(const char *domain);
 /* The node's name; else that of its first output; else its operator. */
-const char *oct_onnx_name_of(const Onnx__NodeProto *p);
+const char *oct_onnx_name_of(const OctOnnx__NodeProto *p);
 
 /* read_body.c */
 
 /* Is f the function of this name, domain and overload? */
-bool oct_onnx_is_called(const Onnx__FunctionProto *f, const char *name, const char *domain,
+bool oct_onnx_is_called(const OctOnnx__FunctionProto *f, const char *name, const char *domain,
                         const char *overload);
 /* Adds these nodes to the graph, with calls, Ifs and Loops written out, and binds their results. */
-oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
-                               size_t count) OCT_NODISCARD;
+oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s,
+                               OctOnnx__NodeProto *const *nodes, size_t count) OCT_NODISCARD;
 
 /* read_tensor.c */
 
 /* Are its data in another file? */
-bool oct_onnx_is_external(const Onnx__TensorProto *t);
+bool oct_onnx_is_external(const OctOnnx__TensorProto *t);
 /* Bytes that its elements take. */
-oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *t,
+oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *t,
                                  int64_t *bytes) OCT_NODISCARD;
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
-oct_status oct_onnx_read_tensor(const char *path, const Onnx__TensorProto *t,
+oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *t,
                                 oct_onnx_value *v) OCT_NODISCARD;
 /* What an element of this type becomes; OCT_DATA with `name` for those that have no counterpart. */
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,

@@ -13,7 +13,7 @@ bool oct_onnx_is_own(const char *domain)
 }
 
 /* Names a node that has no name after its first output, and says "Conv" where that has none either. */
-const char *oct_onnx_name_of(const Onnx__NodeProto *p)
+const char *oct_onnx_name_of(const OctOnnx__NodeProto *p)
 {
     if (p->name && p->name[0] != '\0') return p->name;
     return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
@@ -83,14 +83,14 @@ oct_status oct_onnx_define_value(oct_onnx_reader *r, oct_onnx_scope *s, const ch
 }
 
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
-                                        const Onnx__GraphProto *p)
+                                        const OctOnnx__GraphProto *p)
 {
     oct_onnx_value *v;
     OCT_CHECK(p->n_sparse_initializer == 0, OCT_DATA, "%s: has sparse tensors, which are not read",
               r->graph->path);
     for (size_t i = 0; i < p->n_initializer; i++) {
         OCT_TRY(oct_onnx_define_value(r, s, p->initializer[i]->name, &v));
-        OCT_TRY(oct_onnx_charge(r, s, onnx__tensor_proto__get_packed_size(p->initializer[i])));
+        OCT_TRY(oct_onnx_charge(r, s, oct_onnx__tensor_proto__get_packed_size(p->initializer[i])));
         OCT_TRY(oct_onnx_read_tensor(r->graph->path, p->initializer[i], v));
         v->parameter = v->learned = v->dtype == OCT_F32;
     }
@@ -98,8 +98,8 @@ oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
 }
 
 /* The attribute of this name in a list, or NULL. */
-static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *list, size_t count,
-                                                  const char *name)
+static const OctOnnx__AttributeProto *find_attribute(OctOnnx__AttributeProto *const *list,
+                                                     size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i]->name && strcmp(list[i]->name, name) == 0) return list[i];
@@ -109,16 +109,17 @@ static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *l
 /* Finds the attribute of the function that *a refers to: what the call says, or else the function's default. NULL:
  * neither, and the function says that a call may leave it out. */
 static oct_status find_attribute_value(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                                       const Onnx__NodeProto *p, const Onnx__AttributeProto **a)
+                                       const OctOnnx__NodeProto *p,
+                                       const OctOnnx__AttributeProto **a)
 {
     const char *name = (*a)->ref_attr_name, *node = oct_onnx_name_of(p);
-    const Onnx__FunctionProto *f = s->function;
+    const OctOnnx__FunctionProto *f = s->function;
     bool declared = false;
     *a = s->call ? find_attribute(s->call->attribute, s->call->n_attribute, name) : NULL;
     if (!*a && f) *a = find_attribute(f->attribute_proto, f->n_attribute_proto, name);
     for (size_t i = 0; f && i < f->n_attribute; i++)
         declared = declared || strcmp(f->attribute[i], name) == 0;
-    OCT_CHECK(*a ? (*a)->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED : declared,
+    OCT_CHECK(*a ? (*a)->type != OCT_ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED : declared,
               OCT_DATA,
               "%s: the node '%s' wants the attribute '%s' of the function that it is in, which has "
               "no value; the file is damaged",
@@ -126,13 +127,13 @@ static oct_status find_attribute_value(const oct_onnx_reader *r, const oct_onnx_
     return OCT_OK;
 }
 
-static bool refers_to_call(const Onnx__AttributeProto *a)
+static bool refers_to_call(const OctOnnx__AttributeProto *a)
 {
     return a->ref_attr_name && a->ref_attr_name[0] != '\0';
 }
 
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                            const Onnx__NodeProto *p, oct_onnx_resolved *out)
+                            const OctOnnx__NodeProto *p, oct_onnx_resolved *out)
 {
     oct_status status = OCT_OK;
     bool any = false;
@@ -143,12 +144,12 @@ oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
     out->node.attribute = NULL;
     out->node.n_attribute = 0;
     OCT_TRY_OUT(oct_alloc(&out->values, p->n_attribute, sizeof *out->values));
-    OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(Onnx__AttributeProto *)));
+    OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(OctOnnx__AttributeProto *)));
     for (size_t i = 0; i < p->n_attribute; i++) {
-        const Onnx__AttributeProto *a = p->attribute[i];
+        const OctOnnx__AttributeProto *a = p->attribute[i];
         if (refers_to_call(a)) OCT_TRY_OUT(find_attribute_value(r, s, p, &a));
         if (!a) continue; /* left out: the operator has its own default */
-        Onnx__AttributeProto *value = &out->values[out->node.n_attribute];
+        OctOnnx__AttributeProto *value = &out->values[out->node.n_attribute];
         *value = *a;
         value->name = p->attribute[i]->name;
         out->node.attribute[out->node.n_attribute++] = value;

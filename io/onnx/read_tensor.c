@@ -21,7 +21,7 @@ typedef struct element {
     oct_dtype dtype;
 } element;
 
-#define TYPE(name) ONNX__TENSOR_PROTO__DATA_TYPE__##name
+#define TYPE(name) OCT_ONNX__TENSOR_PROTO__DATA_TYPE__##name
 static const element elements[] = {
     {TYPE(FLOAT), "float", 4, true, FIELD_FLOAT, OCT_F32},
     {TYPE(DOUBLE), "double", 8, true, FIELD_DOUBLE, OCT_F32},
@@ -77,13 +77,13 @@ bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype)
 typedef struct tensor {
     const char *path;
     oct_shown name; /* for messages */
-    const Onnx__TensorProto *proto;
+    const OctOnnx__TensorProto *proto;
     const element *element;
     int64_t numel;
 } tensor;
 
 /* Checks a tensor's type and dimensions, sets those of the value, and counts its elements. */
-static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorProto *p,
+static oct_status open_tensor(tensor *t, const char *path, const OctOnnx__TensorProto *p,
                               oct_onnx_value *v)
 {
     const char *name = p->name ? p->name : "";
@@ -109,12 +109,13 @@ static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorPro
     return OCT_OK;
 }
 
-bool oct_onnx_is_external(const Onnx__TensorProto *p)
+bool oct_onnx_is_external(const OctOnnx__TensorProto *p)
 {
-    return p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    return p->has_data_location &&
+           p->data_location == OCT_ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-oct_status oct_onnx_tensor_bytes(const char *path, const Onnx__TensorProto *p, int64_t *bytes)
+oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *p, int64_t *bytes)
 {
     tensor t;
     oct_onnx_value v = {0};
@@ -168,7 +169,7 @@ static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uin
 /* Reads elements from the field of their type (float_data, int32_data, ...), where the file has no raw bytes. */
 static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
 {
-    const Onnx__TensorProto *p = t->proto;
+    const OctOnnx__TensorProto *p = t->proto;
     const struct {
         size_t count, bytes;
         const void *numbers;
@@ -194,7 +195,7 @@ static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
     return OCT_OK;
 }
 
-oct_status oct_onnx_read_tensor(const char *path, const Onnx__TensorProto *p, oct_onnx_value *v)
+oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *p, oct_onnx_value *v)
 {
     tensor t;
     OCT_TRY(open_tensor(&t, path, p, v));

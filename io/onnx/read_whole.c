@@ -144,17 +144,17 @@ static void free_block(void *user, void *block)
 
 ProtobufCAllocator oct_wire_allocator = {.alloc = allocate_block, .free = free_block};
 
-oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
+oct_status oct_onnx_unpack(const oct_onnx_source *source, OctOnnx__ModelProto **m)
 {
     OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
               "%s: has %s; an ONNX file has at most %s; larger tensors belong in external data",
               source->path, oct_text_size((int64_t)source->size).text,
               oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     const uint8_t *bytes = source->bytes;
-    OCT_TRY(check_message(&(walk){.path = source->path}, &onnx__model_proto__descriptor,
+    OCT_TRY(check_message(&(walk){.path = source->path}, &oct_onnx__model_proto__descriptor,
                           (cursor){bytes, bytes + source->size}, 1));
     oct_fail_clear();
-    *m = onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
+    *m = oct_onnx__model_proto__unpack(&oct_wire_allocator, source->size, source->bytes);
     if (*m) return OCT_OK;
     return oct_fail_code() != OCT_OK
                ? oct_fail_prefix("%s", source->path)
@@ -176,14 +176,14 @@ typedef struct external {
 } external;
 
 /* Reads in which file a tensor's external data are, from which byte on and how many. */
-static oct_status find_range(const external *x, const Onnx__TensorProto *p, file_range *found)
+static oct_status find_range(const external *x, const OctOnnx__TensorProto *p, file_range *found)
 {
     const char *name = p->name ? p->name : "";
     const oct_shown shown = oct_show(name, strlen(name));
     *found = (file_range){.name = name};
     OCT_TRY(oct_onnx_tensor_bytes(x->path, p, &found->length));
     for (size_t i = 0; i < p->n_external_data; i++) {
-        const Onnx__StringStringEntryProto *entry = p->external_data[i];
+        const OctOnnx__StringStringEntryProto *entry = p->external_data[i];
         int64_t number = 0;
         if (!entry->key || !entry->value) continue;
         if (strcmp(entry->key, "location") == 0) found->location = entry->value;
@@ -294,7 +294,7 @@ static oct_status check_overlap(external *x)
     return OCT_OK;
 }
 
-static oct_status check_external_tensor(external *x, Onnx__TensorProto *p)
+static oct_status check_external_tensor(external *x, OctOnnx__TensorProto *p)
 {
     file_range found;
     if (!oct_onnx_is_external(p)) return OCT_OK;
@@ -303,7 +303,7 @@ static oct_status check_external_tensor(external *x, Onnx__TensorProto *p)
 }
 
 /* Replaces a tensor's reference to external data by the data. */
-static oct_status read_external_tensor(external *x, Onnx__TensorProto *p)
+static oct_status read_external_tensor(external *x, OctOnnx__TensorProto *p)
 {
     file_range found;
     char real[PATH_MAX];
@@ -321,22 +321,23 @@ static oct_status read_external_tensor(external *x, Onnx__TensorProto *p)
     oct_span_close(&span);
     if (status != OCT_OK) return status;
     for (size_t i = 0; i < p->n_external_data; i++)
-        onnx__string_string_entry_proto__free_unpacked(p->external_data[i], &oct_wire_allocator);
+        oct_onnx__string_string_entry_proto__free_unpacked(p->external_data[i],
+                                                           &oct_wire_allocator);
     p->n_external_data = 0;
     p->has_data_location = false;
     return OCT_OK;
 }
 
 /* What is done to each tensor of a file. */
-typedef oct_status (*visit)(external *x, Onnx__TensorProto *t);
+typedef oct_status (*visit)(external *x, OctOnnx__TensorProto *t);
 
-static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit function);
+static oct_status visit_graph(external *x, const OctOnnx__GraphProto *g, visit function);
 
-static oct_status visit_attributes(external *x, Onnx__AttributeProto *const *list, size_t count,
+static oct_status visit_attributes(external *x, OctOnnx__AttributeProto *const *list, size_t count,
                                    visit function)
 {
     for (size_t i = 0; i < count; i++) {
-        const Onnx__AttributeProto *a = list[i];
+        const OctOnnx__AttributeProto *a = list[i];
         if (a->t) OCT_TRY(function(x, a->t));
         for (size_t m = 0; m < a->n_tensors; m++)
             OCT_TRY(function(x, a->tensors[m]));
@@ -347,7 +348,7 @@ static oct_status visit_attributes(external *x, Onnx__AttributeProto *const *lis
     return OCT_OK;
 }
 
-static oct_status visit_nodes(external *x, Onnx__NodeProto *const *nodes, size_t count,
+static oct_status visit_nodes(external *x, OctOnnx__NodeProto *const *nodes, size_t count,
                               visit function)
 {
     for (size_t i = 0; i < count; i++)
@@ -355,7 +356,7 @@ static oct_status visit_nodes(external *x, Onnx__NodeProto *const *nodes, size_t
     return OCT_OK;
 }
 
-static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit function)
+static oct_status visit_graph(external *x, const OctOnnx__GraphProto *g, visit function)
 {
     for (size_t i = 0; i < g->n_initializer; i++)
         OCT_TRY(function(x, g->initializer[i]));
@@ -363,11 +364,11 @@ static oct_status visit_graph(external *x, const Onnx__GraphProto *g, visit func
 }
 
 /* Calls a function for each tensor of the model, also inside nodes and functions. */
-static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit function)
+static oct_status visit_all(external *x, const OctOnnx__ModelProto *m, visit function)
 {
     if (m->graph) OCT_TRY(visit_graph(x, m->graph, function));
     for (size_t i = 0; i < m->n_functions; i++) {
-        const Onnx__FunctionProto *f = m->functions[i];
+        const OctOnnx__FunctionProto *f = m->functions[i];
         OCT_TRY(visit_attributes(x, f->attribute_proto, f->n_attribute_proto, function));
         OCT_TRY(visit_nodes(x, f->node, f->n_node, function));
     }
@@ -378,7 +379,7 @@ static oct_status visit_all(external *x, const Onnx__ModelProto *m, visit functi
 static oct_status embed_external_data(external *x, void **bytes, size_t *size)
 {
     const oct_onnx_source source = {*bytes, *size, x->path};
-    Onnx__ModelProto *m = NULL;
+    OctOnnx__ModelProto *m = NULL;
     void *whole = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_onnx_unpack(&source, &m));
@@ -395,14 +396,14 @@ static oct_status embed_external_data(external *x, void **bytes, size_t *size)
             oct_text_size((int64_t)total).text, oct_text_size(OCT_ONNX_FILE_BYTES_MAX).text);
     if (status == OCT_OK) status = visit_all(x, m, read_external_tensor);
     if (status != OCT_OK) goto out;
-    const size_t packed = onnx__model_proto__get_packed_size(m);
+    const size_t packed = oct_onnx__model_proto__get_packed_size(m);
     OCT_TRY_OUT(oct_alloc(&whole, packed, 1));
-    (void)onnx__model_proto__pack(m, whole);
+    (void)oct_onnx__model_proto__pack(m, whole);
     oct_free(bytes);
     *bytes = whole;
     *size = packed;
 out:
-    onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
+    oct_onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
     return status;
 }
 
