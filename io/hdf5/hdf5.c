@@ -158,6 +158,22 @@ void oct_h5_close(oct_h5 **file)
     oct_free(file);
 }
 
+oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                        const void *data)
+{
+    return file->write(file, path, dtype, shape, data);
+}
+
+oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text)
+{
+    return oct_h5_write(file, path, OCT_U8, OCT_SHAPE((int64_t)strlen(text)), text);
+}
+
+oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value)
+{
+    return oct_h5_write(file, path, OCT_S64, (oct_shape){.ndim = 0}, &value);
+}
+
 bool oct_h5_checksum_fits(const void *bytes, size_t size)
 {
     uint8_t digest[OCT_CHECKSUM_BYTES];

@@ -14,7 +14,10 @@ typedef struct oct_h5_object {
 
 struct oct_h5 {
     char *name; /* for messages; owned */
-    /* Of a file that is written; what follows is of those that are read. */
+    /* Of a file that is written; what follows is of those that are read. Pointers, so that a program that only reads
+     * is linked without libhdf5. */
+    oct_status (*write)(oct_h5 *h5, const char *path, oct_dtype dtype, oct_shape shape,
+                        const void *data);
     void (*end_writing)(oct_h5 *h5);
     oct_span span;          /* borrowed */
     oct_h5_object *objects; /* by path */

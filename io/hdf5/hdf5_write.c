@@ -193,49 +193,6 @@ static hid_t make_access_options(image_memory *memory)
     return -1;
 }
 
-oct_status oct_h5_create(oct_h5 **file, size_t size)
-{
-    static atomic_ullong count;
-    char name[64];
-
-    *file = NULL;
-    OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
-    writer *w = NULL;
-    OCT_TRY(oct_alloc(&w, 1, sizeof *w));
-    *w = (writer){{.end_writing = end_writing}, -1, -1, -1, {0}};
-    *file = &w->base;
-    if (oct_grow(&w->memory.bytes, &w->memory.capacity, size, 1) != OCT_OK) {
-        oct_h5_close(file);
-        return oct_fail_code();
-    }
-    /* HDF5 names files, and two open files of one name are the same to it. This name is new each time and cannot be on
-     * a disk. */
-    snprintf(name, sizeof name, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
-    hid_t access = make_access_options(&w->memory);
-    const bool accessible = access >= 0;
-    hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-    w->group_options = H5Pcreate(H5P_GROUP_CREATE);
-    w->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
-    if (access >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
-        H5Pset_obj_track_times(w->group_options, false) >= 0 &&
-        H5Pset_obj_track_times(w->dataset_options, false) >= 0 &&
-        H5Pset_layout(w->dataset_options, H5D_CONTIGUOUS) >= 0 &&
-        H5Pset_alloc_time(w->dataset_options, H5D_ALLOC_TIME_EARLY) >= 0 &&
-        H5Pset_fill_time(w->dataset_options, H5D_FILL_TIME_NEVER) >= 0)
-        w->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
-    if (creation >= 0) H5Pclose(creation);
-    if (access >= 0) H5Pclose(access);
-    if (w->file >= 0) return OCT_OK;
-    oct_h5_close(file);
-    unsigned v[3] = {0};
-    H5get_libversion(&v[0], &v[1], &v[2]);
-    OCT_CHECK(accessible, OCT_RESOURCE,
-              "an HDF5 image cannot be made: HDF5 %u.%u.%u does not take the file driver of this "
-              "program, which was built with %d.%d.%d; build Octet again on this machine",
-              v[0], v[1], v[2], H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
-    return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
-}
-
 static uint32_t rotate(uint32_t x, int bits)
 {
     return x << bits | x >> (32 - bits);
@@ -370,24 +327,57 @@ static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oc
     return OCT_OK;
 }
 
-oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
-                        const void *data)
+static oct_status write_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                                const void *data)
 {
     return make_dataset(file, path, dtype, shape, data, NULL);
+}
+
+oct_status oct_h5_create(oct_h5 **file, size_t size)
+{
+    static atomic_ullong count;
+    char name[64];
+
+    *file = NULL;
+    OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
+    writer *w = NULL;
+    OCT_TRY(oct_alloc(&w, 1, sizeof *w));
+    *w = (writer){{.write = write_dataset, .end_writing = end_writing}, -1, -1, -1, {0}};
+    *file = &w->base;
+    if (oct_grow(&w->memory.bytes, &w->memory.capacity, size, 1) != OCT_OK) {
+        oct_h5_close(file);
+        return oct_fail_code();
+    }
+    /* HDF5 names files, and two open files of one name are the same to it. This name is new each time and cannot be on
+     * a disk. */
+    snprintf(name, sizeof name, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
+    hid_t access = make_access_options(&w->memory);
+    const bool accessible = access >= 0;
+    hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+    w->group_options = H5Pcreate(H5P_GROUP_CREATE);
+    w->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
+    if (access >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
+        H5Pset_obj_track_times(w->group_options, false) >= 0 &&
+        H5Pset_obj_track_times(w->dataset_options, false) >= 0 &&
+        H5Pset_layout(w->dataset_options, H5D_CONTIGUOUS) >= 0 &&
+        H5Pset_alloc_time(w->dataset_options, H5D_ALLOC_TIME_EARLY) >= 0 &&
+        H5Pset_fill_time(w->dataset_options, H5D_FILL_TIME_NEVER) >= 0)
+        w->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+    if (creation >= 0) H5Pclose(creation);
+    if (access >= 0) H5Pclose(access);
+    if (w->file >= 0) return OCT_OK;
+    oct_h5_close(file);
+    unsigned v[3] = {0};
+    H5get_libversion(&v[0], &v[1], &v[2]);
+    OCT_CHECK(accessible, OCT_RESOURCE,
+              "an HDF5 image cannot be made: HDF5 %u.%u.%u does not take the file driver of this "
+              "program, which was built with %d.%d.%d; build Octet again on this machine",
+              v[0], v[1], v[2], H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+    return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
 }
 
 oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                           size_t *at)
 {
     return make_dataset(file, path, dtype, shape, NULL, at);
-}
-
-oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text)
-{
-    return oct_h5_write(file, path, OCT_U8, OCT_SHAPE((int64_t)strlen(text)), text);
-}
-
-oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value)
-{
-    return oct_h5_write(file, path, OCT_S64, (oct_shape){.ndim = 0}, &value);
 }

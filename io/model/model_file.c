@@ -6,7 +6,6 @@
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "io/file/file.h"
-#include "io/hdf5/hdf5.h"
 #include "io/model/class_names.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
@@ -185,9 +184,10 @@ static oct_status transfer_means(const model_file *f, oct_model *model)
     return transfer_array(f, "info/std", OCT_F32, means, model->std);
 }
 
-/* Writes or reads all of a model, in the order of the file; but what bounds other parts is read before them. */
-static oct_status transfer_model(const model_file *f, oct_model *model)
+/* Order: that of the file; but what bounds other parts is read before them. */
+oct_status oct_model_transfer(oct_h5 *h5, bool writes, oct_model *model)
 {
+    const model_file *f = &(model_file){.h5 = h5, .writes = writes};
     const oct_program *program = &model->program;
     int64_t classes = model->classes;
     OCT_TRY(transfer_format(f));
@@ -217,55 +217,16 @@ static oct_status transfer_model(const model_file *f, oct_model *model)
                               &model->golden_digest);
 }
 
-/* Makes the bytes of a file; of a model without overflow bounds it finds them. */
-static oct_status make_image(const oct_model *model, void **bytes, size_t *size)
-{
-    oct_status status = OCT_OK;
-    model_file f = {.writes = true};
-    oct_model written = *model;
-
-    if (!model->overflow_bound) OCT_TRY_OUT(oct_model_find_bounds(&written));
-    OCT_TRY_OUT(oct_model_check(&written));
-    OCT_CHECK_OUT(model->certificate.golden_count == 0 ||
-                      (model->golden_input && model->golden_digest),
-                  OCT_DATA, "golden inputs or their digests are missing");
-    OCT_TRY_OUT(oct_h5_create(&f.h5, 0));
-    OCT_TRY_OUT(transfer_model(&f, &written));
-    status = oct_h5_finish(&f.h5, true, bytes, size);
-out:
-    if (!model->overflow_bound) oct_free(&written.overflow_bound);
-    oct_h5_close(&f.h5);
-    return status;
-}
-
-oct_status oct_model_write(const char *path, const oct_model *model)
-{
-    fenv_t rounding;
-    void *bytes = NULL;
-    size_t size;
-
-    OCT_CHECK(path && model, OCT_USAGE, "a model is written to a path; one of the two is NULL");
-    oct_round_to_nearest(&rounding);
-    oct_status status = make_image(model, &bytes, &size);
-    oct_round_as_before(&rounding);
-    if (status == OCT_OK)
-        status = oct_file_write(path, bytes, size);
-    else
-        oct_fail_prefix("%s", path);
-    oct_free(&bytes);
-    return status;
-}
-
 static oct_status read_checksummed(oct_model *model, const void *bytes, size_t size)
 {
-    model_file f = {.writes = false};
+    oct_h5 *h5;
     OCT_CHECK(oct_h5_begins(bytes, size), OCT_DATA,
               "is no model of Octet: it is neither an HDF5 file nor a flat file");
     OCT_TRY(oct_h5_check_checksum(bytes, size));
-    OCT_TRY(oct_h5_open(&f.h5, -1, bytes, size - OCT_CHECKSUM_BYTES, "int8 model"));
-    oct_status status = transfer_model(&f, model);
-    if (status == OCT_OK) status = oct_h5_check_all_read(f.h5);
-    oct_h5_close(&f.h5);
+    OCT_TRY(oct_h5_open(&h5, -1, bytes, size - OCT_CHECKSUM_BYTES, "int8 model"));
+    oct_status status = oct_model_transfer(h5, false, model);
+    if (status == OCT_OK) status = oct_h5_check_all_read(h5);
+    oct_h5_close(&h5);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * byte. Equal models give equal bytes. */
 #pragma once
 
+#include "io/hdf5/hdf5.h"
 #include "io/model/model.h"
 
 /* Saves the model unless it could not be loaded: the same checks, OCT_DATA. Finds overflow bounds that are missing. */
@@ -11,6 +12,8 @@ oct_status oct_model_write(const char *path, const oct_model *model) OCT_NODISCA
  * ranges, oct_program_check, that running it takes no more than the limits (model.h) unless `large` is set, and that its float fallbacks can
  * be made and run (oct_fallbacks_check; those of plug-ins are checked when these are loaded). */
 oct_status oct_model_load(oct_model *model, const char *path, bool large) OCT_NODISCARD;
+/* Writes or reads all of a model, between opening and closing of the file: what load and save share. */
+oct_status oct_model_transfer(oct_h5 *h5, bool writes, oct_model *model) OCT_NODISCARD;
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
  * (OCT_RESOURCE). */
 oct_status oct_model_probe(const char *path, bool *is) OCT_NODISCARD;

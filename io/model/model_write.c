@@ -1,0 +1,45 @@
+/* A file of its own, so that programs that only load models are linked without libhdf5. */
+#include "io/model/model_file.h"
+
+#include "core/base/cpu.h"
+#include "core/base/mem.h"
+#include "io/file/file.h"
+
+/* Makes the bytes of a file; of a model without overflow bounds it finds them. */
+static oct_status make_image(const oct_model *model, void **bytes, size_t *size)
+{
+    oct_status status = OCT_OK;
+    oct_h5 *h5 = NULL;
+    oct_model written = *model;
+
+    if (!model->overflow_bound) OCT_TRY_OUT(oct_model_find_bounds(&written));
+    OCT_TRY_OUT(oct_model_check(&written));
+    OCT_CHECK_OUT(model->certificate.golden_count == 0 ||
+                      (model->golden_input && model->golden_digest),
+                  OCT_DATA, "golden inputs or their digests are missing");
+    OCT_TRY_OUT(oct_h5_create(&h5, 0));
+    OCT_TRY_OUT(oct_model_transfer(h5, true, &written));
+    status = oct_h5_finish(&h5, true, bytes, size);
+out:
+    if (!model->overflow_bound) oct_free(&written.overflow_bound);
+    oct_h5_close(&h5);
+    return status;
+}
+
+oct_status oct_model_write(const char *path, const oct_model *model)
+{
+    fenv_t rounding;
+    void *bytes = NULL;
+    size_t size;
+
+    OCT_CHECK(path && model, OCT_USAGE, "a model is written to a path; one of the two is NULL");
+    oct_round_to_nearest(&rounding);
+    oct_status status = make_image(model, &bytes, &size);
+    oct_round_as_before(&rounding);
+    if (status == OCT_OK)
+        status = oct_file_write(path, bytes, size);
+    else
+        oct_fail_prefix("%s", path);
+    oct_free(&bytes);
+    return status;
+}
