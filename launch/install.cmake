@@ -1,23 +1,43 @@
-# cmake --install build/release --prefix DIR: the program, its recipes, the headers and liboctet.a,
-# which `pkg-config octet` finds. The headers keep their paths: #include "core/nn/modules.h". The
-# tree may be moved afterwards.
+# cmake --install build/release --prefix DIR: programs, recipes, headers (#include <octet/NAME.h>), examples, and three
+# libraries as archives and shared objects, which pkg-config and find_package(Octet) find. The tree may be moved
+# afterwards.
 #
-# `pkg-config octet-runtime` is for programs that only run int8 models. Of the same archive they take
-# no part that trains, so they are linked with neither MPI nor libyaml. `pkg-config octet-flat` is for those that
-# read flat files (quant/program/flat.h): with no HDF5 either.
-set(OCT_PC_LIBS "${OpenMP_C_FLAGS} -pthread -ldl -lm")
-foreach(library IN LISTS MPI_C_LIBRARIES)
-    string(PREPEND OCT_PC_LIBS "${library} ")
+# Each library holds all that it needs: octet-flat runs int8 models from flat files, with the C library and OpenMP alone;
+# octet-runtime from HDF5 files, too; octet also trains, over MPI.
+set(description_octet-flat "runs int8 models of Octet from flat files; nothing but the C library and OpenMP")
+set(description_octet-runtime "runs int8 models of Octet; neither MPI nor training")
+set(description_octet "quantization-aware training over MPI")
+set(requires_octet-runtime libcrypto)
+set(requires_octet hdf5-serial libcrypto yaml-0.1 jansson zlib libzip libjpeg libpng libprotobuf-c)
+set(link_octet-runtime ${CRYPTO_LDFLAGS})
+foreach(library HDF5 CRYPTO YAML JANSSON ZLIB ZIP JPEG PNG PROTOBUF_C)
+    list(APPEND link_octet ${${library}_LDFLAGS})
 endforeach()
-foreach(pc octet octet-runtime octet-flat)
-    configure_file(${PROJECT_SOURCE_DIR}/launch/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
+foreach(library IN LISTS MPI_C_LIB_NAMES)
+    get_filename_component(folder "${MPI_${library}_LIBRARY}" DIRECTORY)
+    list(APPEND private_octet -L${folder} -l${library})
 endforeach()
+list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND "-l" OUTPUT_VARIABLE openmp)
+foreach(name octet-flat octet-runtime octet)
+    # A user's shared library that holds the archive stays loaded, as those of Octet's own do.
+    list(APPEND private_${name} ${openmp} -Wl,-z,nodelete -ldl -lm)
+    list(APPEND link_${name} ${private_${name}})
+    set(description "${description_${name}}")
+    string(JOIN " " requires ${requires_${name}})
+    string(JOIN " " private ${private_${name}})
+    configure_file(launch/library.pc.in ${PROJECT_BINARY_DIR}/install/${name}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/install/${name}.pc DESTINATION lib/pkgconfig)
+    install(TARGETS lib${name} lib${name}-shared ARCHIVE DESTINATION lib LIBRARY DESTINATION lib)
+endforeach()
+include(CMakePackageConfigHelpers)
+configure_file(launch/OctetConfig.cmake ${PROJECT_BINARY_DIR}/install/OctetConfig.cmake @ONLY)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/OctetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/install/OctetConfig.cmake ${PROJECT_BINARY_DIR}/install/OctetConfigVersion.cmake
+    DESTINATION lib/cmake/Octet)
 
-install(TARGETS octet octet-hdf5 liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
-install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime.pc
-    ${PROJECT_BINARY_DIR}/octet-flat.pc DESTINATION lib/pkgconfig)
+install(TARGETS octet octet-hdf5 RUNTIME DESTINATION bin)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
-    FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "Makefile")
+    FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.h" PATTERN "Makefile")
 install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet PATTERN "README.md" EXCLUDE)
 # Links of the page for clusters that lead out of its folder name the page in the sources.
 file(READ launch/jobs/README.md page)

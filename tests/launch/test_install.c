@@ -77,6 +77,40 @@ Test(install, blas_is_imposed_on_nobody)
     cr_assert_str_eq(job.out, "looked\n");
 }
 
+/* What a user of find_package sees, in a tree that was moved; a name with a blank breaks what is quoted badly. */
+static const char *const cmake_project =
+    "cmake_minimum_required(VERSION 3.16)\n"
+    "project(user C)\n"
+    "find_package(Octet 0.1 REQUIRED COMPONENTS flat runtime octet)\n"
+    "foreach(part flat runtime octet)\n"
+    "    add_executable(${part} user.c)\n"
+    "    target_link_libraries(${part} Octet::${part})\n"
+    "endforeach()\n";
+
+Test(install, cmake_finds_shared_objects_and_archives_in_a_moved_tree)
+{
+    must("mv octet 'else where' && mkdir user");
+    FILE *file = small_create("user", "CMakeLists.txt");
+    fputs(cmake_project, file);
+    fclose(file);
+    file = small_create("user", "user.c");
+    fputs("#include <octet/status.h>\n#include <stdio.h>\n"
+          "int main(void) { return puts(oct_version()) < 0; }\n",
+          file);
+    fclose(file);
+    shell("for archives in OFF ON; do cmake -S user -B $archives -DCMAKE_PREFIX_PATH=\"$PWD/else "
+          "where\" "
+          "-DOctet_USE_STATIC_LIBS=$archives >log && make -s -C $archives >log || cat log; "
+          "$archives/flat && $archives/runtime && $archives/octet && "
+          "ldd $archives/flat $archives/octet | grep -o '^.liboctet[^ ]*' | tr -d '\\t'; done");
+    cr_assert_str_eq(job.out, OCT_VERSION
+                     "\n" OCT_VERSION "\n" OCT_VERSION "\nliboctet-flat.so.0.1\n"
+                     "liboctet.so.0.1\n" OCT_VERSION "\n" OCT_VERSION "\n" OCT_VERSION "\n");
+    shell("sed -i 's/COMPONENTS flat/COMPONENTS float/' user/CMakeLists.txt && "
+          "cmake -S user -B OFF 2>&1");
+    oct_check_said(job, "flat, runtime and octet");
+}
+
 #define MAKE "make -C octet/share/octet/examples CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' "
 
 /* As the README says: without any setting. */
@@ -86,6 +120,33 @@ Test(install, make_builds_all_examples_and_the_network_runs_in_integers)
           "ls deploy plugin/example.so plugin/methods.so && make clean");
     oct_check_exit(job, 0);
     oct_check_said(job, "the same bits in integers");
+}
+
+/* Each example in a folder of its own, built by its own Makefile from the installed files and run there, and what it
+ * prints then. In the folder above are a model, run/model.int8.h5 and model.flat, and images.raw: 40 images for it of
+ * 12 x 12 pixels and one channel. */
+static const struct {
+    const char *name, *command, *prints;
+} examples[] = {
+    {"plugin", "ls *.so", "example.so\nmethods.so\ntasks.so\n"},
+};
+
+Test(install, each_example_is_built_and_run_in_a_folder_of_its_own)
+{
+    char command[1000];
+    small_start();
+    must("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && "
+         "octet/bin/octet export run/model.int8.h5 --format flat -o model.flat >log");
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        snprintf(command, sizeof command,
+                 "cp -r octet/share/octet/examples/%s . && cd %s && "
+                 "make CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' "
+                 "CXXFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || cat log; %s",
+                 examples[i].name, examples[i].name, examples[i].command);
+        shell(command);
+        oct_check_exit(job, 0);
+        cr_assert_str_eq(job.out, examples[i].prints, "%s: %s", examples[i].name, job.out);
+    }
 }
 
 Test(install, the_version_is_there_as_numbers)
@@ -115,7 +176,8 @@ Test(install, a_model_is_deployed_without_mpi_and_blas)
           "sed -n 's/^image [0-9]*: \\(class [0-9]*\\),.*/\\1/p' >octets && "
           "test $(wc -l <mine) = 40 && cmp mine octets && test $(sort -u mine | wc -l) -gt 1");
     oct_check_exit(job, 0);
-    shell("ldd deploy | grep -iE 'mpi|blas|yaml|jansson|open-(rte|pal)|hwloc'; echo looked; "
+    shell("ldd deploy | grep -iE 'mpi|blas|yaml|jansson|open-(rte|pal)|hwloc|hdf5|curl'; echo "
+          "looked; "
           "ldd octet/bin/octet | grep -c libmpi");
     oct_check_exit(job, 0);
     cr_assert_str_eq(job.out, "looked\n1\n");
@@ -131,7 +193,8 @@ Test(install, a_flat_file_is_deployed_with_the_c_library_alone)
           "./deploy run/model.int8.h5 images.raw >h5 && ./deploy_flat a.flat images.raw >flat && "
           "test $(wc -l <flat) = 40 && cmp h5 flat");
     oct_check_exit(job, 0);
-    shell("ldd deploy_flat | grep -vE 'linux-vdso|libm\\.|libgomp|libc\\.|ld-linux'; echo looked");
+    shell("ldd deploy_flat | grep -vE 'linux-vdso|liboctet-flat|libm\\.|libgomp|libc\\.|ld-linux'; "
+          "echo looked");
     cr_assert_str_eq(job.out, "looked\n");
     shell("printf x | dd of=a.flat bs=1 seek=9000 conv=notrunc status=none; "
           "./deploy_flat a.flat images.raw");
