@@ -133,6 +133,9 @@ oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes,
         return OCT_OK;
     }
     const int32_t *number = y->data;
+    for (int64_t i = 0; classes == 1 && i < samples; i++)
+        rows[i] = (float)number[i];
+    if (classes == 1) return OCT_OK;
     memset(rows, 0, (size_t)(samples * classes) * sizeof(float));
     for (int64_t i = 0; i < samples; i++) {
         OCT_CHECK(number[i] >= 0 && number[i] < classes, OCT_DATA,

@@ -112,7 +112,7 @@ static inline int64_t oct_samples(const oct_tensor *t)
 void oct_argmax_rows(oct_dtype dtype, int64_t rows, int64_t n, const void *x, int32_t *index);
 
 /* What a model says of each sample, as rows of `classes` values that can be compared and counted: logits
- * as they are, class numbers as rows with a 1 at theirs and 0 elsewhere. OCT_PREPARE when y is neither of
+ * as they are, class numbers as rows with a 1 at theirs and 0 elsewhere, or as they are where `classes` is 1. OCT_PREPARE when y is neither of
  * `samples` samples, OCT_DATA when a number is no class. */
 oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes,
                           float *rows) OCT_NODISCARD;

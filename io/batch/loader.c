@@ -193,8 +193,8 @@ static oct_status reserve_samples(oct_loader *loader, int64_t samples)
         OCT_TRY(oct_cache_create(&loader->cache, data->count, loader->cache_bytes));
     OCT_TRY(reserve_reader(loader, (int64_t)n));
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
-        return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,
-                        sizeof *loader->values);
+        return oct_grow(&loader->values, &loader->value_capacity,
+                        n * (size_t)(data->rows * data->classes), sizeof *loader->values);
     if (data->goal == OCT_GOAL_NONE || (data->goal == OCT_GOAL_INPUT && !data->labels))
         return OCT_OK;
     return oct_grow(&loader->labels, &loader->label_capacity, n * (size_t)data->rows,
@@ -274,6 +274,27 @@ static void fill_zeros(const batch_job *job, int64_t i)
                (size_t)data->classes * sizeof *loader->values);
     else if (data->goal != OCT_GOAL_INPUT && data->goal != OCT_GOAL_NONE)
         memset(loader->labels + i * data->rows, 0, (size_t)data->rows * sizeof *loader->labels);
+}
+
+/* Copies a sample of a program's own, with its goals, into the batch as its i-th. */
+static void copy_sample(const batch_job *job, int64_t i)
+{
+    oct_loader *loader = job->loader;
+    const oct_dataset *data = loader->data;
+    const oct_example x = oct_dataset_inputs(data, job->images, job->start.n, i, 1);
+    const int64_t sample = place_at(loader, &job->start, job->order, job->start.first + i).sample;
+    const int64_t rows = data->rows, values = rows * data->classes;
+    for (int k = 0; k < x.count; k++) {
+        const int64_t numel = oct_shape_numel(&x.shape[k]);
+        memcpy(job->images + (x.data[k] - job->images), data->array[k] + sample * numel,
+               (size_t)numel * sizeof(float));
+    }
+    if (loader->labels && data->labels)
+        memcpy(loader->labels + i * rows, data->labels + sample * rows,
+               (size_t)rows * sizeof *loader->labels);
+    if (loader->values && data->values)
+        memcpy(loader->values + i * values, data->values + sample * values,
+               (size_t)values * sizeof *loader->values);
 }
 
 /* Puts a sample and its goals into the batch, as its i-th. */
@@ -359,6 +380,10 @@ static void read_and_fill(const batch_job *job, int64_t i, outcome *o)
 {
     oct_loader *loader = job->loader;
     const oct_sample *s;
+    if (loader->data->num_inputs > 0) {
+        copy_sample(job, i);
+        return;
+    }
     if (loader->reader) {
         s = oct_reader_wait(loader->reader, i);
     } else {
@@ -462,6 +487,6 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
 oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,
                            oct_goals *goals)
 {
-    batch_job job = {.loader = loader, .start = {.first = first}, .images = images};
+    batch_job job = {.loader = loader, .start = {.first = first, .n = n}, .images = images};
     return fill_batch(&job, n, goals);
 }

@@ -422,7 +422,7 @@ void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state)
     oct_sha256_add(state, data->store, (size_t)data->count * sample_bytes(data));
 }
 
-static const oct_dataset_format memory_format = {
+const oct_dataset_format oct_dataset_memory = {
     .name = "memory",
     .files = "nothing: the samples are a program's own",
     .read = oct_memory_read,
@@ -430,10 +430,25 @@ static const oct_dataset_format memory_format = {
     .digest = oct_memory_digest,
 };
 
+oct_example oct_dataset_inputs(const oct_dataset *data, const float *batch, int64_t samples,
+                               int64_t at, int64_t n)
+{
+    oct_example x = *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
+    if (data->num_inputs > 0) x.count = data->num_inputs;
+    for (int i = 0; i < x.count; i++) {
+        if (data->num_inputs > 0) x.shape[i] = data->input[i];
+        const int64_t numel = oct_shape_numel(&x.shape[i]);
+        x.shape[i].dim[0] = n;
+        if (batch) x.data[i] = batch + at * numel;
+        if (batch) batch += samples * numel;
+    }
+    return x;
+}
+
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
                            int64_t classes)
 {
-    *data = (oct_dataset){.format = &memory_format,
+    *data = (oct_dataset){.format = &oct_dataset_memory,
                           .count = count,
                           .h = sample->h,
                           .w = sample->w,

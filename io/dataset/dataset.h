@@ -6,6 +6,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/registry.h"
+#include "core/graph/trace.h"
 #include "io/file/file.h"
 #include "io/image/image.h"
 
@@ -49,6 +50,11 @@ typedef struct oct_dataset {
      * the values. */
     uint8_t digest[32];
     void *store; /* the format's own: its index, or the samples; owned */
+    /* Arrays of a program's own (oct_dataset_memory), all borrowed: a network's inputs, each of a shape of its own, whose
+     * numbers are c together where there are several. labels: count x rows; values: count x rows x classes. */
+    int num_inputs;                    /* 0: a sample is one image of h x w x c */
+    oct_shape input[OCT_MODEL_INPUTS]; /* of one sample: dim[0] is 1 */
+    const float *array[OCT_MODEL_INPUTS];
 } oct_dataset;
 
 /* What is to be opened. Formats pick what they know. */
@@ -151,6 +157,13 @@ void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
 /* Makes a data set in memory of `count` samples and labels, all 0, to be filled; sample: their type and size. */
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
                            int64_t classes) OCT_NODISCARD;
+
+extern const oct_dataset_format oct_dataset_memory; /* of samples that a program has made */
+
+/* Points at the inputs of n samples, from `at` on, of a batch of `samples` as a loader fills it: all of input 0 before
+ * those of input 1. batch NULL: only their shapes. */
+oct_example oct_dataset_inputs(const oct_dataset *data, const float *batch, int64_t samples,
+                               int64_t at, int64_t n);
 
 /* Opens one IDX file of images, plain or gzipped, whose dimensions are (count, h, w) or (count, h, w, c), without labels:
  * a data set as of oct_memory_make. */

@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/onnx/fold.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -314,5 +315,30 @@ out:
     oct_free(&b.fused);
     oct_free(&b.needed);
     oct_free(&b.absorbed);
+    return status;
+}
+
+void oct_onnx_set_size(const oct_onnx_graph *g, oct_onnx_build_options *options)
+{
+    const oct_onnx_value *x = &g->values[g->inputs[0]];
+    const int h = g->channels_last ? 1 : 2;
+    const bool image = x->ndim == 4;
+    options->h = image ? x->dim[h] : 1;
+    options->w = image ? x->dim[h + 1] : 1;
+    options->c = image ? x->dim[g->channels_last ? 3 : 1] : oct_onnx_numel(x);
+}
+
+oct_status oct_onnx_network(oct_module **network, const oct_onnx_source *source,
+                            oct_onnx_build_options *options, oct_onnx_built *built)
+{
+    oct_onnx_graph graph = {0};
+    oct_status status = OCT_OK;
+    *network = NULL;
+    OCT_TRY_OUT(oct_onnx_read_bytes(&graph, source));
+    OCT_TRY_OUT(oct_onnx_fold(&graph, options->h, options->w, options->c));
+    if (options->c == 0) oct_onnx_set_size(&graph, options);
+    OCT_TRY_OUT(oct_onnx_build(network, &graph, options, built));
+out:
+    oct_onnx_free(&graph);
     return status;
 }

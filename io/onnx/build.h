@@ -26,6 +26,12 @@ oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
                           const oct_onnx_build_options *options,
                           oct_onnx_built *built) OCT_NODISCARD;
 
+/* Reads, folds and builds. options: h, w and c that are 0 are set as the file declares them. */
+oct_status oct_onnx_network(oct_module **network, const oct_onnx_source *source,
+                            oct_onnx_build_options *options, oct_onnx_built *built) OCT_NODISCARD;
+/* Sets h, w and c to those of a folded graph's input. */
+void oct_onnx_set_size(const oct_onnx_graph *graph, oct_onnx_build_options *options);
+
 /* Gives the network another number of outputs: its last layer with weights, a linear one or a
  * convolution, is made anew with initial values that follow from the seed. What comes after it (functions, pools, a
  * bias apart) goes on, with addends of 0 and factors of 1. OCT_PREPARE when there is no such layer. */

@@ -87,17 +87,10 @@ static oct_status count_module(void *user, oct_module *module)
 static oct_status build_network(network *m)
 {
     const oct_onnx_graph *g = &m->graph;
-    const oct_onnx_value *x = &g->values[g->inputs[0]];
-    oct_onnx_build_options options = {
-        .h = 1, .w = 1, .c = oct_onnx_numel(x), .without_softmax = true};
+    oct_onnx_build_options options = {.without_softmax = true};
     oct_onnx_built built;
     oct_module *model = NULL;
-    if (x->ndim == 4) {
-        const int h = g->channels_last ? 1 : 2;
-        options.h = x->dim[h];
-        options.w = x->dim[h + 1];
-        options.c = x->dim[g->channels_last ? 3 : 1];
-    }
+    oct_onnx_set_size(g, &options);
     OCT_TRY(oct_onnx_build(&model, g, &options, &built));
     const oct_status status = oct_module_walk(model, count_module, m);
     m->unseen = oct_batch_norms_unseen(model);

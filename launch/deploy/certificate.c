@@ -136,7 +136,8 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
         oct_meter_show(&meter, at);
         int64_t n = o->samples - at < batch ? o->samples - at : batch;
         OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
-        OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
+        const oct_example x = oct_dataset_inputs(data, images, n, 0, n);
+        OCT_TRY_OUT(oct_runtime_run(runtime, n, x.data, y.data));
         y.shape = OCT_SHAPE(n, oct_value_numel(value));
         if (o->rows > 1) y.shape = OCT_SHAPE(n * o->rows, oct_value_numel(value) / o->rows);
         OCT_TRY_OUT(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
@@ -148,11 +149,6 @@ out:
     oct_loader_deinit(&loader);
     oct_runtime_destroy(&runtime);
     return status;
-}
-
-static oct_example example_of(const oct_dataset *data)
-{
-    return *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
 }
 
 /* Golden vectors of the program. */
@@ -239,7 +235,6 @@ static oct_status compare_golden(const oct_model *model, oct_conversion *convers
     const size_t values = (size_t)program->num_values;
     const int64_t numel = oct_inputs_numel(program);
     comparison c = {.program = program};
-    oct_example example = example_of(conversion->test_data);
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&c.seen, values, sizeof(bool)));
     OCT_TRY_OUT(oct_alloc(&c.differs, values, sizeof(bool)));
@@ -247,7 +242,8 @@ static oct_status compare_golden(const oct_model *model, oct_conversion *convers
         memset(c.seen, 0, values * sizeof(bool));
         memset(c.differs, 0, values * sizeof(bool));
         c.expected = model->golden_digest + i * program->num_values * DIGEST;
-        example.data[0] = model->golden_input + i * numel;
+        const oct_example example =
+            oct_dataset_inputs(conversion->test_data, model->golden_input + i * numel, 1, 0, 1);
         OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
         OCT_TRY_OUT(check_all_layers_equal(&c, i, &conversion->layers_compared));
     }
@@ -260,25 +256,29 @@ out:
 oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
                            float *samples)
 {
+    const int64_t numel = test_data->h * test_data->w * test_data->c;
     oct_loader loader;
     oct_goals goals;
     OCT_TRY(oct_evaluation_loader(&loader, recipe, test_data));
-    const oct_status status = oct_loader_read(&loader, 0, count, samples, &goals);
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < count && status == OCT_OK; i++)
+        status = oct_loader_read(&loader, i, 1, samples + i * numel, &goals);
     oct_loader_deinit(&loader);
     return status;
 }
 
+/* Takes the first test images as golden inputs, unless the model has some. */
 static oct_status make_golden(oct_model *model, oct_conversion *conversion)
 {
     const oct_dataset *data = conversion->test_data;
     int64_t count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES;
     size_t image = (size_t)(data->h * data->w * data->c);
+    if (model->certificate.golden_count > 0) return OCT_OK;
     model->certificate.golden_count = count;
     OCT_TRY(oct_alloc(&model->golden_input, (size_t)count, image * sizeof(float)));
     OCT_TRY(oct_alloc(&model->golden_digest, (size_t)(count * model->program.num_values), DIGEST));
     OCT_TRY(oct_golden_read(conversion->recipe, data, count, model->golden_input));
-    OCT_TRY(oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest));
-    return compare_golden(model, conversion);
+    return oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest);
 }
 
 static oct_status describe_model(oct_model *model, const oct_conversion *conversion)
@@ -294,8 +294,6 @@ static oct_status describe_model(oct_model *model, const oct_conversion *convers
     OCT_TRY(oct_strdup(&model->data_format,
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
     OCT_TRY(oct_class_names_make(&model->class_names, conversion->test_data));
-    const char *ports = oct_network_port_names(conversion->root);
-    if (ports) OCT_TRY(oct_strdup(&model->port_names, ports));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     oct_normaliser_spread(&n, conversion->test_data->c, model->mean, model->std);
     model->classes = (int)conversion->test_data->classes;
@@ -347,19 +345,22 @@ static void warn_of_sums(const oct_program *program)
                 beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
 }
 
-static oct_status convert_root(oct_model *model, const oct_conversion *conversion)
+oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion)
 {
     const oct_graph *graph = oct_graph_of(conversion->root);
     const oct_target *target = conversion->target;
-    const oct_example example = example_of(conversion->test_data);
+    const oct_example example = oct_dataset_inputs(conversion->test_data, NULL, 1, 0, 1);
+    const char *ports = oct_network_port_names(conversion->root);
     oct_text fallbacks = {0};
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
     oct_status status = oct_convert(&model->program, conversion->root, &example,
                                     target ? target : graph->target, &fallbacks);
     model->certificate.num_fallbacks = oct_count_fallbacks(&model->program);
     model->certificate.fallbacks = fallbacks.data;
-    if (status == OCT_OK) warn_of_sums(&model->program);
-    return status;
+    OCT_TRY(status);
+    warn_of_sums(&model->program);
+    if (ports) OCT_TRY(oct_strdup(&model->port_names, ports));
+    return oct_model_find_bounds(model);
 }
 
 /* The outputs of this rank's samples, from both models. */
@@ -430,16 +431,13 @@ out:
     return status;
 }
 
-oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
+oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
+                             const oct_collective *group)
 {
     both_outputs b = {0};
-    *model = (oct_model){0};
     if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
-
-    oct_status status = convert_root(model, conversion);
-    if (status == OCT_OK) status = describe_model(model, conversion);
-    if (status == OCT_OK) status = oct_model_find_bounds(model);
-    if (status == OCT_OK) status = make_golden(model, conversion);
+    oct_status status = make_golden(model, conversion);
+    if (status == OCT_OK) status = compare_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_qat_and_int8(&b, model, conversion, group);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
@@ -451,6 +449,17 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
 out:
     oct_outputs_free(&b.qat);
     oct_outputs_free(&b.int8);
+    return status;
+}
+
+oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
+{
+    *model = (oct_model){0};
+    oct_status status = oct_model_convert(model, conversion);
+    if (status == OCT_OK) status = describe_model(model, conversion);
+    OCT_TRY_OUT(group->agree(group, status));
+    status = oct_model_compare(model, conversion, group);
+out:
     if (status != OCT_OK) oct_model_free(model);
     return status;
 }

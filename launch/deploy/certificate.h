@@ -29,6 +29,14 @@ typedef struct oct_conversion {
 oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;
 
+/* Its two halves, for models that follow from no recipe: converts, with the layers that stay float and the bounds of all
+ * sums (not collective); */
+oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion) OCT_NODISCARD;
+/* compares every layer on the golden inputs, which are the first test images where the model has none, and every output,
+ * and sets counts and digests (collective). */
+oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
+                             const oct_collective *group) OCT_NODISCARD;
+
 /* Reads the golden inputs: the first `count` test images, normalised. */
 oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
                            float *samples) OCT_NODISCARD;

@@ -236,27 +236,29 @@ int64_t oct_forward_samples(const oct_forwards *f, int64_t most)
                        oct_max_i64(ACTIVATION_BYTES / f->sample_bytes, omp_get_max_threads()));
 }
 
-static const oct_tensor *call_model(oct_forwards *f, oct_leaves leaves, oct_shape shape,
-                                    const float *x)
+static const oct_tensor *call_model(oct_forwards *f, oct_leaves leaves, const oct_example *x)
 {
     oct_context *cx = f->cx;
+    oct_tensor *input[OCT_MODEL_INPUTS];
     cx->lifetimes = f->lifetimes;
     oct_context_begin(cx, leaves, false);
-    const oct_tensor *y = oct_call(cx, f->model, oct_tensor_view(cx, OCT_F32, shape, x));
+    for (int i = 0; i < x->count; i++)
+        input[i] = oct_tensor_view(cx, OCT_F32, x->shape[i], x->data[i]);
+    const oct_tensor *y = oct_module_call(cx, f->model, input, x->count);
     cx->lifetimes = NULL;
     return y;
 }
 
-oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, oct_shape shape, const float *x,
+oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, const oct_example *x,
                            const oct_tensor **y)
 {
-    *y = call_model(f, leaves, shape, x);
+    *y = call_model(f, leaves, x);
     const int64_t bytes = f->lifetimes ? oct_lifetimes_end(f->lifetimes, *y) : 0;
     if (bytes < 0) { /* it read what was freed, so it runs again and keeps all */
         oct_fail_clear();
         oct_lifetimes_destroy(&f->lifetimes);
         f->sample_bytes = 0;
-        *y = call_model(f, leaves, shape, x);
+        *y = call_model(f, leaves, x);
     }
     OCT_TRY(oct_context_status(f->cx));
     const int64_t samples = oct_max_i64(1, oct_leaves_local_samples(&leaves));
@@ -291,8 +293,8 @@ static oct_status forward_all(oct_context *cx, oct_module *model, const oct_reci
         /* Each thread has samples of its own. */
         const int64_t each = oct_min_i64((n + threads - 1) / threads, recipe->batch_leaf);
         const oct_tensor *y;
-        OCT_TRY_OUT(oct_forward_run(&f, oct_leaves_split(n, each, 0, 1),
-                                    OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
+        const oct_example x = oct_dataset_inputs(data, images, n, 0, n);
+        OCT_TRY_OUT(oct_forward_run(&f, oct_leaves_split(n, each, 0, 1), &x, &y));
         OCT_TRY_OUT(
             oct_class_rows(y, n * data->rows, data->classes, o->y + first * o->rows * o->row));
     }

@@ -118,6 +118,6 @@ void oct_forward_end(oct_forwards *f);
 
 /* How many samples may go next, of `most`: 1 at first, then as many as fit, at least one a thread. */
 int64_t oct_forward_samples(const oct_forwards *f, int64_t most);
-/* Runs the model on x, the leaves' local samples, of this shape. *y lives until the next run. */
-oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, oct_shape shape, const float *x,
+/* Runs the model on x, the leaves' local samples. *y lives until the next run. */
+oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, const oct_example *x,
                            const oct_tensor **y) OCT_NODISCARD;

@@ -7,7 +7,6 @@
 #include "core/nn/network.h"
 #include "io/file/file.h"
 #include "io/onnx/build.h"
-#include "io/onnx/fold.h"
 #include "launch/model/model.h"
 #include "launch/runfolder/run_folder.h"
 #include "quant/convert/convert.h"
@@ -182,11 +181,10 @@ static oct_status check_network_output(const oct_recipe *recipe, const oct_datas
 static oct_status build_network(oct_module **model, const oct_recipe *recipe,
                                 const oct_dataset *data, const oct_onnx_source *source)
 {
-    oct_onnx_graph graph = {0};
     oct_onnx_built built;
     const bool classes = strcmp(recipe->loss_kind, "cross_entropy") == 0 ||
                          strcmp(recipe->loss_kind, "distillation") == 0;
-    const oct_onnx_build_options options = {
+    oct_onnx_build_options options = {
         .h = data->h,
         .w = data->w,
         .c = data->c,
@@ -195,9 +193,7 @@ static oct_status build_network(oct_module **model, const oct_recipe *recipe,
         .without_sigmoid = strcmp(recipe->loss_kind, "bce") == 0,
     };
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_onnx_read_bytes(&graph, source));
-    OCT_TRY_OUT(oct_onnx_fold(&graph, data->h, data->w, data->c));
-    OCT_TRY_OUT(oct_onnx_build(model, &graph, &options, &built));
+    OCT_TRY_OUT(oct_onnx_network(model, source, &options, &built));
     if (recipe->model_new_head && data->goal != OCT_GOAL_INPUT) {
         status = oct_onnx_new_head(*model, &built, data->classes, (uint64_t)recipe->seed);
         if (status == OCT_PREPARE) (void)oct_fail_prefix("model.new_head: %s", recipe->model_onnx);
@@ -206,7 +202,6 @@ static oct_status build_network(oct_module **model, const oct_recipe *recipe,
     OCT_TRY_OUT(flatten_values(*model, data, &built));
     OCT_TRY_OUT(check_network_output(recipe, data, &built));
 out:
-    oct_onnx_free(&graph);
     return oct_module_made(model, status);
 }
 
@@ -345,9 +340,8 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
     oct_status status = make_setters(&setters, recipe);
     options.setters = setters.list;
     options.num_setters = setters.count;
-    if (status == OCT_OK)
-        status = oct_prepare(model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &options,
-                             report);
+    const oct_example example = oct_dataset_inputs(data, NULL, 1, 0, 1);
+    if (status == OCT_OK) status = oct_prepare(model, &example, &options, report);
     oct_free(&setters.words);
     oct_free(&setters.templates);
     oct_free(&setters.list);

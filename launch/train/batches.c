@@ -38,6 +38,7 @@ oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
 {
     oct_step_batches b = {0};
     b.count = oct_plan_batches(&trainer->plan, step, &b.epoch, &b.first);
+    b.epoch += trainer->epochs_before;
     for (int64_t i = 0; i < b.count; i++)
         b.samples += oct_loader_samples(&trainer->loader, b.first + i);
     return b;
@@ -53,14 +54,19 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
                                                leaves, source->images, &goals);
     if (status != OCT_OK && status != OCT_DATA) return status;
     goals = oct_task_goals(trainer->recipe, data, &goals);
-    *batch = (oct_batch){1,
-                         {OCT_SHAPE(leaves->samples, data->h, data->w, data->c)},
-                         {source->images},
+    const int64_t local = oct_leaves_local_samples(leaves);
+    const oct_example x = oct_dataset_inputs(data, source->images, local, 0, local);
+    *batch = (oct_batch){.num_inputs = x.count,
                          .labels = oct_task_learns_labels(&goals) ? goals.labels : NULL,
                          .targets = goals.values,
                          .rows = goals.rows,
                          .ignores = goals.ignores,
                          .ignored = goals.ignored};
+    for (int i = 0; i < x.count; i++) {
+        batch->input[i] = x.data[i];
+        batch->shape[i] = x.shape[i];
+        batch->shape[i].dim[0] = leaves->samples;
+    }
     return status;
 }
 
@@ -75,11 +81,11 @@ oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_b
                      sizeof *teacher->y));
     for (int64_t done = 0, some; done < n; done += some) {
         const oct_tensor *out;
-        oct_shape shape = teacher->sample;
+        oct_example x = *OCT_EXAMPLE(teacher->sample);
         char text[96];
-        some = shape.dim[0] = oct_forward_samples(&teacher->forward, n - done);
-        OCT_TRY(oct_forward_run(&teacher->forward, oct_leaves_split(some, 1, 0, 1), shape,
-                                batch->input[0] + done * each, &out));
+        some = x.shape[0].dim[0] = oct_forward_samples(&teacher->forward, n - done);
+        x.data[0] = batch->input[0] + done * each;
+        OCT_TRY(oct_forward_run(&teacher->forward, oct_leaves_split(some, 1, 0, 1), &x, &out));
         OCT_CHECK(out->dtype == OCT_F32 && oct_numel(out) == some * teacher->outputs, OCT_PREPARE,
                   "distill.teacher: the teacher returns %s %s for %lld samples; it must return "
                   "%lld floats for each, as the model does",

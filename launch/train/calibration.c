@@ -43,14 +43,14 @@ static oct_status forward_in_parts(oct_trainer *t, const oct_leaves *leaves, boo
     oct_forwards *forward = &t->calibration.forward;
     const oct_dataset *d = t->train_data;
     const int64_t samples = oct_leaves_local_samples(leaves), outputs = d->rows * d->classes;
-    const int64_t most = leaves->leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
+    const int64_t most = leaves->leaf * omp_get_max_threads();
     *done = true;
     for (int64_t at = 0, n; *done && (at == 0 || at < samples); at += oct_max_i64(n, 1)) {
         const oct_leaves some = choose_samples(leaves, at, oct_forward_samples(forward, most));
         const oct_tensor *y;
         n = oct_leaves_local_samples(&some);
-        OCT_TRY(oct_forward_run(forward, some, OCT_SHAPE(n, d->h, d->w, d->c),
-                                t->images + at * numel, &y));
+        const oct_example x = oct_dataset_inputs(d, t->images, samples, at, n);
+        OCT_TRY(oct_forward_run(forward, some, &x, &y));
         *done = y->dtype == OCT_F32 && oct_numel(y) == n * outputs;
         if (*done && n > 0)
             memcpy(t->logits + at * outputs, y->data, (size_t)(n * outputs) * sizeof(float));
@@ -98,7 +98,7 @@ oct_status oct_trainer_observe(oct_trainer *t, const oct_batch *batch, const oct
 static oct_status watch_all_batches(oct_trainer *t, oct_forwards *forward)
 {
     const oct_dataset *d = t->train_data;
-    const int64_t most = t->recipe->batch_leaf * omp_get_max_threads(), numel = d->h * d->w * d->c;
+    const int64_t most = t->recipe->batch_leaf * omp_get_max_threads();
     const int64_t *begin = t->plan.begin;
     oct_meter meter;
     oct_status status = OCT_OK;
@@ -114,9 +114,8 @@ static oct_status watch_all_batches(oct_trainer *t, oct_forwards *forward)
             const oct_tensor *y;
             for (int64_t at = 0, n; at < samples; at += n) {
                 n = oct_forward_samples(forward, oct_min_i64(most, samples - at));
-                OCT_TRY_OUT(oct_forward_run(forward, oct_leaves_split(n, 1, 0, 1),
-                                            OCT_SHAPE(n, d->h, d->w, d->c), t->images + at * numel,
-                                            &y));
+                const oct_example x = oct_dataset_inputs(d, t->images, samples, at, n);
+                OCT_TRY_OUT(oct_forward_run(forward, oct_leaves_split(n, 1, 0, 1), &x, &y));
             }
         }
         oct_meter_show(&meter, step + 1 - begin[OCT_PHASE_CALIBRATE]);

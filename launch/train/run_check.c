@@ -166,11 +166,10 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
                      (long long)train->count, batches, (long long)recipe->batch_size);
 }
 
-/* Refuses values that are no probabilities (0 to 1) where the loss takes outputs as logits of probabilities. */
-static void check_goals(const oct_recipe *recipe, const oct_dataset *data, const char *part)
+void oct_check_values(const oct_recipe *recipe, const oct_dataset *data, const char *part)
 {
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
-    const int64_t values = data->values ? data->count * data->classes : 0;
+    const int64_t values = data->values ? data->count * data->rows * data->classes : 0;
     int64_t i = 0;
     if (!loss || loss->outputs == OCT_OUTPUTS_PLAIN) return;
     while (i < values && data->values[i] >= 0 && data->values[i] <= 1)
@@ -262,8 +261,8 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
                                 "does not know; use jit_strip");
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
-    check_goals(recipe, train_data, "training");
-    check_goals(recipe, test_data, "test");
+    oct_check_values(recipe, train_data, "training");
+    oct_check_values(recipe, test_data, "test");
     (void)!oct_check_ranks(recipe, train_data->count, ranks);
     const oct_target *target = oct_target_at(recipe->quant_target);
     if (!target->wide_codes && find_wide_key(recipe))

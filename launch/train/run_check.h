@@ -14,6 +14,9 @@ void oct_check_metrics(const oct_texts *metrics);
  * the HDF5 library here: OCT_RESOURCE. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
                          const oct_dataset *test_data, int ranks) OCT_NODISCARD;
+/* Adds a problem for the first value that is no probability (0 to 1) where the loss takes outputs as logits of
+ * probabilities. part: "training", "test". */
+void oct_check_values(const oct_recipe *recipe, const oct_dataset *data, const char *part);
 /* Does every rank get a leaf, with that many samples to train on? OCT_USAGE if not. */
 oct_status oct_check_ranks(const oct_recipe *recipe, int64_t samples, int ranks) OCT_NODISCARD;
 /* Do files of that many bytes fit where the recipe's output is? OCT_RESOURCE if not. */

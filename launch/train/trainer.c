@@ -44,15 +44,22 @@ static oct_loss_spec make_loss(const oct_recipe *recipe)
     };
 }
 
-/* Makes the loader, and room for the largest share that this rank can have of any batch: a short batch may give one leaf
- * more to a rank than the full batch does. */
-static oct_status create_loader(oct_trainer *trainer)
+oct_status oct_trainer_open_loader(oct_trainer *trainer)
 {
+    oct_loader_deinit(&trainer->loader);
     OCT_TRY(oct_trainer_loader(&trainer->loader, trainer->recipe, trainer->train_data));
     oct_loader_read_ahead(&trainer->loader, trainer->recipe);
     trainer->loader.cache_bytes = trainer->recipe->data_cache * 1000000;
     trainer->loader.rank = trainer->group->rank;
     trainer->loader.ranks = trainer->group->size;
+    return OCT_OK;
+}
+
+/* Makes the loader, and room for the largest share that this rank can have of any batch: a short batch may give one leaf
+ * more to a rank than the full batch does. */
+static oct_status create_loader(oct_trainer *trainer)
+{
+    OCT_TRY(oct_trainer_open_loader(trainer));
     const oct_dataset *data = trainer->train_data;
     int64_t leaf = trainer->recipe->batch_leaf;
     int64_t leaves = (oct_trainer_full_batch(trainer) + leaf - 1) / leaf;
@@ -108,7 +115,9 @@ static oct_status change_model(oct_trainer *trainer)
     oct_train_step *training = &trainer->training;
     if (trainer->phase == OCT_PHASE_CALIBRATE) {
         oct_average_swap(&training->optim.average, true);
-        OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data, NULL));
+        /* A run has its report since before its first step. */
+        OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data,
+                                  trainer->report.length > 0 ? NULL : &trainer->report));
         OCT_TRY(equalize_model(trainer));
         oct_module_train(trainer->model, true);
         return oct_train_step_rebind(training, trainer->model);
@@ -141,6 +150,14 @@ oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
     return OCT_OK;
 }
 
+/* Makes what the steps of the model need. */
+static oct_status create_steps(oct_trainer *trainer)
+{
+    OCT_TRY(create_train_step(trainer));
+    OCT_TRY(create_loader(trainer));
+    return oct_rank_checks_create(trainer);
+}
+
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
                               const oct_dataset *test_data)
@@ -156,10 +173,19 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     trainer->plan = oct_plan_of(recipe, train_data->count);
     OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report, &trainer->exports));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
-    OCT_TRY_OUT(create_train_step(trainer));
-    OCT_TRY_OUT(create_loader(trainer));
-    OCT_TRY_OUT(oct_rank_checks_create(trainer));
+    status = create_steps(trainer);
 out:
+    if (status != OCT_OK) oct_trainer_destroy(trainer);
+    return status;
+}
+
+oct_status oct_trainer_adopt(oct_trainer *trainer, const oct_recipe *recipe,
+                             const oct_collective *group, const oct_dataset *data,
+                             oct_module **model)
+{
+    *trainer = (oct_trainer){.recipe = recipe, .group = group, .train_data = data, .model = *model};
+    *model = NULL;
+    const oct_status status = create_steps(trainer);
     if (status != OCT_OK) oct_trainer_destroy(trainer);
     return status;
 }
@@ -224,12 +250,11 @@ static oct_status fail_numeric(const oct_trainer *trainer)
 }
 
 /* One update, or one observation while calibrating, of all batches of the step. */
-static oct_status run_batches(oct_trainer *trainer, const oct_step_batches *b,
+static oct_status run_batches(oct_trainer *trainer, const oct_step_batches *b, double lr,
                               oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
-    const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
     /* Parameters change in the update, but for a step that is undone, and what plug-ins may do. */
@@ -249,29 +274,36 @@ static oct_status run_batches(oct_trainer *trainer, const oct_step_batches *b,
                       : oct_train_step_update(training, result);
 }
 
-oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
+oct_status oct_trainer_take_step(oct_trainer *trainer, const oct_step_batches *b, double lr,
+                                 oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
     oct_saver *saver = trainer->saver;
     *result = (oct_step_result){0};
-    OCT_TRY(oct_trainer_enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
-    const oct_step_batches b = oct_trainer_batches(trainer, trainer->step);
-    OCT_TRY(oct_rank_checks_begin(trainer, &b));
+    OCT_TRY(oct_rank_checks_begin(trainer, b));
     training->flag[OCT_FLAG_STOP] = trainer->stop;
     training->flag[OCT_FLAG_SAVED] = saver && oct_checkpoint_writer_is_done(saver->writer);
     training->flag[OCT_FLAG_UNREAD] = 0;
     trainer->unread[0] = '\0';
-    const oct_status status = run_batches(trainer, &b, result);
-    if (status == OCT_OK && training->flag[OCT_FLAG_UNREAD])
-        return oct_trainer_agree_on_unread(trainer);
-    if (status == OCT_NUMERIC) return fail_numeric(trainer);
-    OCT_TRY(status);
+    OCT_TRY(run_batches(trainer, b, lr, result));
+    if (training->flag[OCT_FLAG_UNREAD]) return oct_trainer_agree_on_unread(trainer);
     trainer->stop = training->flag[OCT_FLAG_STOP] != 0;
     if (saver) saver->ended = training->flag[OCT_FLAG_SAVED] != 0;
-    OCT_TRY(oct_rank_checks_end(trainer, &b));
+    OCT_TRY(oct_rank_checks_end(trainer, b));
     trainer->skips.all += result->skipped;
     trainer->skips.row = result->skipped ? trainer->skips.row + 1 : 0;
     trainer->step++;
+    return OCT_OK;
+}
+
+oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
+{
+    OCT_TRY(oct_trainer_enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
+    const oct_step_batches b = oct_trainer_batches(trainer, trainer->step);
+    const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
+    const oct_status status = oct_trainer_take_step(trainer, &b, lr, result);
+    if (status == OCT_NUMERIC) return fail_numeric(trainer);
+    OCT_TRY(status);
     return oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
 }
 

@@ -86,7 +86,9 @@ struct oct_trainer {
     oct_plan plan;
     oct_early_stopping stopping;
     oct_skips skips;
-    int64_t step;    /* steps done */
+    int64_t step; /* steps done */
+    int64_t
+        epochs_before; /* the plan: of earlier plans of the same training, which decide the order of samples */
     oct_phase phase; /* that the module tree is in */
     oct_module *model;
     oct_train_step training;
@@ -107,6 +109,12 @@ struct oct_trainer {
     bool stop;     /* set by the caller: this rank asks all to stop; after a step: some rank did */
 };
 
+/* The batches of a step, in their epoch. */
+typedef struct oct_step_batches {
+    int64_t epoch, first, count, samples;
+} oct_step_batches;
+oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
+
 /* Makes the loader of training samples as the recipe wants them. */
 oct_status oct_trainer_loader(oct_loader *loader, const oct_recipe *recipe,
                               const oct_dataset *data) OCT_NODISCARD;
@@ -114,6 +122,13 @@ oct_status oct_trainer_loader(oct_loader *loader, const oct_recipe *recipe,
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
                               const oct_dataset *test_data) OCT_NODISCARD;
+/* The same for a float model of a program's own, which it takes over, also on failure; there is no plan yet, and nothing
+ * is checked. Data of the same shapes may take the place of `data` before a step, with oct_trainer_open_loader. */
+oct_status oct_trainer_adopt(oct_trainer *trainer, const oct_recipe *recipe,
+                             const oct_collective *group, const oct_dataset *data,
+                             oct_module **model) OCT_NODISCARD;
+/* Makes the trainer's loader anew, for train_data as it is now. */
+oct_status oct_trainer_open_loader(oct_trainer *trainer) OCT_NODISCARD;
 void oct_trainer_destroy(oct_trainer *trainer);
 /* Gives back the memory that only steps need, after the last one. */
 void oct_trainer_release_memory(oct_trainer *trainer);
@@ -121,6 +136,10 @@ void oct_trainer_release_memory(oct_trainer *trainer);
  * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, the same on all ranks,
  * naming step and phase; or the step is skipped (`nonfinite.step`), and counted. */
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
+/* Collective: one step of these batches at this learning rate in the phase that the model is in, whatever the plan says.
+ * OCT_NUMERIC says neither step nor phase. */
+oct_status oct_trainer_take_step(oct_trainer *trainer, const oct_step_batches *batches, double lr,
+                                 oct_step_result *result) OCT_NODISCARD;
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
 oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;

@@ -8,11 +8,6 @@ enum { OCT_FLAG_STOP, OCT_FLAG_UNREAD, OCT_FLAG_SAVED, OCT_FLAG_STATE, OCT_FLAG_
 
 /* batches.c */
 
-/* The batches of a step, in their epoch. */
-typedef struct oct_step_batches {
-    int64_t epoch, first, count, samples;
-} oct_step_batches;
-oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
 /* How many samples a batch has, but for the last of an epoch. */
 int64_t oct_trainer_full_batch(const oct_trainer *trainer);
 
