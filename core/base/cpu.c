@@ -188,3 +188,13 @@ void oct_round_as_before(const fenv_t *before)
 {
     fesetenv(before);
 }
+
+/* By arithmetic: fegetround reads one of the two control words of an x86 processor, and programs set the other one. */
+oct_status oct_check_rounding(void)
+{
+    const volatile float one = 1, little = 0x1p-30F;
+    OCT_CHECK(one + little == one && one - little == one, OCT_USAGE,
+              "this thread does not round to nearest, so training would have other bits; call "
+              "fesetround(FE_TONEAREST) first");
+    return OCT_OK;
+}

@@ -41,6 +41,8 @@ const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
  * of the program that called: what has bits to keep is computed between the two. */
 void oct_round_to_nearest(fenv_t *before);
 void oct_round_as_before(const fenv_t *before);
+/* OCT_USAGE unless this thread rounds to nearest: what computes in threads that it does not begin needs it. */
+oct_status oct_check_rounding(void) OCT_NODISCARD;
 
 /* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
  * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers,

@@ -5,6 +5,7 @@
  */
 #include "quant/convert/convert.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "quant/module/rule.h"
 #include "quant/module/emit.h"
@@ -241,6 +242,7 @@ oct_status oct_convert(oct_program *program, oct_module *root, const oct_example
 {
     conversion c;
     *program = (oct_program){0};
+    OCT_TRY(oct_check_rounding());
     OCT_TRY(check_target(oct_graph_of(root), target));
     OCT_TRY(check_frozen(root));
     const oct_status status = begin_conversion(&c, program, root, example, target, fallbacks);

@@ -164,8 +164,9 @@ oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
     oct_runtime *rt = NULL;
     fenv_t rounding;
     pid_t none = 0;
-    OCT_CHECK(runtime && program, OCT_USAGE, "a runtime cannot be made of NULL");
+    OCT_CHECK(runtime, OCT_USAGE, "a runtime needs a place, and has NULL");
     *runtime = NULL;
+    OCT_CHECK(program, OCT_USAGE, "a runtime needs a program, and has NULL");
     OCT_TRY(oct_program_check(program));
     OCT_TRY(oct_alloc(&rt, 1, sizeof *rt));
     rt->program = program;

@@ -2,6 +2,7 @@
  * exchange. train_step.c makes the steps. */
 #include "quant/train/train_step_impl.h"
 
+#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/graph/graph.h"
@@ -184,6 +185,7 @@ oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
                              .batch = batch,
                              .leaf = leaf,
                              .loss = {.kind = &oct_loss_cross_entropy, .metric = &oct_metric_top1}};
+    OCT_TRY(oct_check_rounding());
     OCT_CHECK(batch > 0 && leaf > 0, OCT_USAGE,
               "a batch of %lld samples in leaves of %lld; both must be at least 1",
               (long long)batch, (long long)leaf);
@@ -217,6 +219,7 @@ static oct_status check_goals(const oct_loss_kind *loss, const oct_batch *b)
 oct_status oct_step_check_batch(const oct_train_step *s, const oct_batch *b)
 {
     char one[96], two[96];
+    OCT_TRY(oct_check_rounding());
     /* A step on a tree that has changed would train what has left it, and leave new quantizers without ranges. */
     OCT_CHECK(oct_graph_of(s->root) == s->graph && oct_params_are_of(&s->params, s->root),
               OCT_USAGE,

@@ -278,6 +278,7 @@ static oct_status observe_batch(oct_train_step *s, const oct_batch *batch, float
 static oct_status check_announced(const oct_train_step *s, const oct_batch *batch)
 {
     const oct_step_sums *sums = &s->sums;
+    OCT_TRY(oct_check_rounding());
     if (sums->skipped) return OCT_OK;
     const int64_t more = batch ? 1 : 0, samples = batch ? batch->shape[0].dim[0] : 0;
     OCT_CHECK(sums->done + more <= sums->batches && sums->seen + samples <= sums->samples &&

@@ -7,10 +7,14 @@
 #include "tests/quant/program_maker.h"
 #include "tests/quant/quant_random.h"
 
+#include <dlfcn.h>
+#include <fenv.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { SAMPLES = 37, INPUT = 9 * 8 * 3, CLASSES = 10 };
+enum { SAMPLES = 37, INPUT = 9 * 8 * 3, CLASSES = 10, IMAGE = 6 * 5 * 2, PROBABILITIES = 3 };
 
 static float input[SAMPLES * INPUT];
 
@@ -99,7 +103,6 @@ Test(runtime, gives_the_results_of_the_reference_for_every_batch)
 
 Test(runtime, runs_every_other_kind_in_every_batch_and_on_any_threads)
 {
-    enum { IMAGE = 6 * 5 * 2, PROBABILITIES = 3 };
     oct_program p;
     uint8_t *values[MAKER_STEPS + 1];
     float output[SAMPLES * PROBABILITIES];
@@ -194,6 +197,136 @@ Test(runtime_watch, shows_every_value_of_all_samples)
     cr_assert_arr_eq(output, values[p.output], sizeof output);
     oct_runtime_destroy(&rt);
     free_values(&p, values);
+    oct_program_free(&p);
+}
+
+/* How often GCC's OpenMP was entered, or asked for a number: these stand before those of its library. */
+static int entered;
+
+static void forward(const char *name, void *function)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    memcpy(function, &found, sizeof found);
+    entered++;
+}
+
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned flags)
+{
+    void (*function)(void (*)(void *), void *, unsigned, unsigned);
+    forward("GOMP_parallel", &function);
+    function(body, data, threads, flags);
+}
+
+int omp_get_max_threads(void)
+{
+    int (*function)(void);
+    forward("omp_get_max_threads", &function);
+    return function();
+}
+
+/* Runs the program in a new runtime, as a child process that has 20 seconds. */
+static void run_in_child(const oct_program *p, oct_runtime *of_parent, const float *expected)
+{
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        static float output[SAMPLES * PROBABILITIES];
+        oct_runtime *rt = of_parent;
+        alarm(20);
+        bool same = true;
+        for (int i = 0; i < 2; i++) {
+            same &= oct_runtime_run(rt, SAMPLES, (const float *[]){input}, output) == OCT_OK &&
+                    memcmp(output, expected, sizeof output) == 0;
+            same &=
+                oct_runtime_create(
+                    &rt, p, &(oct_runtime_options){.max_batch = SAMPLES, .threads = 3}) == OCT_OK;
+        }
+        _exit(same ? 0 : 1);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with %d", status);
+}
+
+Test(runtime, is_a_guest_in_any_rounding_mode_without_openmp_and_after_a_fork)
+{
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST};
+    oct_program p;
+    uint8_t *values[MAKER_STEPS + 1];
+    float output[SAMPLES * PROBABILITIES];
+    fill_input();
+    program_of_other_kinds(&p);
+    by_reference(&p, SAMPLES, values);
+    const float *expected = (const float *)(const void *)values[p.output];
+#pragma omp parallel num_threads(3) /* whose threads live on with what they have */
+    fesetround(FE_UPWARD);
+    for (int threads = 1; threads <= 3; threads += 2) {
+        const oct_runtime_options options = {.max_batch = SAMPLES, .threads = threads};
+        for (size_t i = 0; i < OCT_COUNT(modes); i++) {
+            oct_runtime *rt;
+            fesetround(modes[i]);
+            entered = 0;
+            cr_assert_eq(oct_runtime_create(&rt, &p, &options), OCT_OK);
+            for (size_t k = 0; k < OCT_COUNT(modes); k++) {
+                const int mode = modes[(i + k) % OCT_COUNT(modes)];
+                fesetround(mode);
+                memset(output, 0x5a, sizeof output);
+                run_samples(rt, SAMPLES, input, output);
+                cr_assert_eq(fegetround(), mode, "the caller's mode is put back");
+                fesetround(FE_TONEAREST);
+                cr_assert_arr_eq(output, expected, sizeof output, "%d threads, %zu, %zu", threads,
+                                 i, k);
+            }
+#ifdef __GNUC__
+            cr_assert_eq(entered, threads > 1 ? 4 : 0);
+#endif
+            run_in_child(&p, rt, expected);
+            run_samples(rt, SAMPLES, input, output); /* and the parent again */
+            cr_assert_arr_eq(output, expected, sizeof output);
+            oct_runtime_destroy(&rt);
+        }
+    }
+    free_values(&p, values);
+    oct_program_free(&p);
+}
+
+/* A watch that runs the runtime that shows it values, as a second thread would. */
+static void run_again(void *user, int64_t value, const oct_step *step, const void *data,
+                      size_t bytes)
+{
+    static float output[SAMPLES * CLASSES];
+    (void)value, (void)step, (void)data, (void)bytes;
+    cr_assert_eq(oct_runtime_run(user, 1, (const float *[]){input}, output), OCT_USAGE);
+    cr_assert_str_eq(oct_error_message(0), "this net is at work in another thread; make one for "
+                                           "each with oct_net_clone");
+}
+
+Test(runtime, refuses_wrong_calls_with_a_sentence)
+{
+    oct_program p;
+    oct_runtime *rt, *none;
+    static float output[SAMPLES * CLASSES];
+    const float *x[] = {input};
+    fill_input();
+    program_small(&p);
+    cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = 2}), OCT_OK);
+    cr_assert_eq(oct_runtime_run(rt, 3, x, output), OCT_USAGE);
+    cr_assert_str_eq(oct_error_message(0), "3 samples; a run of this net has 0 to 2");
+    cr_assert_eq(oct_runtime_run(rt, -1, x, output), OCT_USAGE);
+    cr_assert_eq(oct_runtime_run(NULL, 1, x, output), OCT_USAGE);
+    cr_assert_eq(oct_runtime_run(rt, 1, NULL, output), OCT_USAGE);
+    cr_assert_eq(oct_runtime_run(rt, 1, x, NULL), OCT_USAGE);
+    cr_assert_eq(oct_runtime_run(rt, 1, (const float *[]){NULL}, output), OCT_USAGE);
+    cr_assert_eq(oct_runtime_watch(rt, 1, x, output, run_again, rt), OCT_OK);
+    run_samples(rt, 2, input, output);
+    cr_assert_eq(oct_runtime_create(&none, NULL, NULL), OCT_USAGE);
+    cr_assert_null(none);
+    cr_assert_eq(oct_runtime_create(&none, &p, &(oct_runtime_options){.threads = 1 << 20}),
+                 OCT_USAGE);
+    cr_assert_eq(oct_runtime_create(&none, &p, &(oct_runtime_options){.threads = -1}), OCT_USAGE);
+    oct_runtime_destroy(NULL);
+    for (int i = 0; i < 2; i++)
+        oct_runtime_destroy(&rt);
     oct_program_free(&p);
 }
 

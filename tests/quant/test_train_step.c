@@ -5,6 +5,7 @@
 #include "tests/quant/graph_nets.h"
 #include "tests/support/check_status.h"
 
+#include <fenv.h>
 #include <math.h>
 
 TestSuite(train_step, .timeout = 60);
@@ -433,8 +434,16 @@ Test(train_step, refuses_batches_that_make_no_step)
     oct_step_result result;
     fill_pairs();
     oct_module *root = couple_create();
+    fesetround(FE_DOWNWARD);
+    REFUSED(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one), OCT_USAGE,
+            "this thread does not round to nearest, so training would have other bits; call "
+            "fesetround(FE_TONEAREST) first");
+    fesetround(FE_TONEAREST);
     MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
     oct_batch batch = pairs();
+    fesetround(FE_UPWARD);
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE, "round to nearest");
+    fesetround(FE_TONEAREST);
     REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
             "the batch has neither labels nor targets, so the forward must return its loss, "
             "one number, but it returns f32 (11, 3)");
