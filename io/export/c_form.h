@@ -112,7 +112,7 @@ typedef struct oct_to_c_file {
     int64_t after_quantizer; /* the number of the step after it */
     int32_t
         output_codes; /* the value in scratch that the output is dequantized from; -1: none is */
-    int64_t golden;   /* samples of the self-test */
+    int64_t golden;   /* samples of the self-test; 0: there is none */
     oct_text text;
 } oct_to_c_file;
 

@@ -136,11 +136,15 @@ oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out)
     oct_to_c_add(
         w, &f->text,
         " *\n * Each operation on floats rounds by itself (IEEE 754, also where software does it): "
-        "compile without -ffast-math,\n * its parts and -Ofast. With %s_SELF_TEST defined there is "
-        "%s_self_test(). Where %s_CONSTANT_PLACE and\n * %s_SCRATCH_PLACE are defined, they stand "
-        "before each constant and before the scratch, such as\n"
-        " * __attribute__((section(\".dtcm\"))).\n */\n",
-        f->macro, f->name, f->macro, f->macro);
+        "compile without -ffast-math,\n * its parts and -Ofast.");
+    if (f->golden > 0)
+        oct_to_c_add(w, &f->text, " With %s_SELF_TEST defined there is %s_self_test().", f->macro,
+                     f->name);
+    oct_to_c_add(w, &f->text,
+                 " Where %s_CONSTANT_PLACE and\n * %s_SCRATCH_PLACE are defined, they stand "
+                 "before each constant and before the scratch, such as\n"
+                 " * __attribute__((section(\".dtcm\"))).\n */\n",
+                 f->macro, f->macro);
     oct_to_c_add(w, &f->text,
                  "#ifndef %s_octet_h\n#define %s_octet_h\n\n#include <stdint.h>\n\n#ifdef "
                  "__cplusplus\nextern "
@@ -161,12 +165,14 @@ oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out)
         STACK_BYTES);
     write_api(f);
     write_class_names(f);
-    oct_to_c_add(
-        w, &f->text,
-        "\n#ifdef %s_SELF_TEST\n/* Computes %lld samples that Octet has computed, and counts "
-        "the numbers of their outputs that differ in any bit. */\nint32_t %s_self_test(void);\n"
-        "#endif\n\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
-        f->macro, (long long)f->golden, f->name);
+    if (f->golden > 0)
+        oct_to_c_add(
+            w, &f->text,
+            "\n#ifdef %s_SELF_TEST\n/* Computes %lld samples that Octet has computed, and counts "
+            "the numbers of their outputs that differ in any bit. */\nint32_t %s_self_test(void);\n"
+            "#endif\n",
+            f->macro, (long long)f->golden, f->name);
+    oct_to_c_add(w, &f->text, "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n");
     if (w->status != OCT_OK) return w->status;
     out->beside = f->text.data;
     out->beside_size = f->text.length;
