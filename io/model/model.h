@@ -24,7 +24,8 @@ static inline int64_t oct_certificate_rows(const oct_certificate *c)
 
 typedef struct oct_model {
     oct_program program;
-    char *recipe;  /* full identity text; owned */
+    char *
+        recipe; /* full identity text; owned; NULL or empty: a program has made the model, without a recipe */
     char *plugins; /* SHA-256 and path of each plug-in after it, a line each; owned, may be NULL */
     char *data_format; /* owned */
     char *class_names; /* class_names.h; owned, may be NULL */
@@ -38,6 +39,11 @@ typedef struct oct_model {
     uint8_t *golden_digest;  /* golden_count x num_values x 32: SHA-256 of each value; owned */
     oct_certificate certificate;
 } oct_model;
+
+static inline bool oct_model_has_recipe(const oct_model *model)
+{
+    return model->recipe && *model->recipe;
+}
 
 /* What running a model from a file may take where `large` is not set: bytes of the values of one sample, and work
  * (oct_program_costs) for one sample and for all golden inputs. */

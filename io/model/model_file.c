@@ -164,7 +164,7 @@ static oct_status transfer_format(const model_file *f)
     OCT_CHECK(
         format >= FORMAT, OCT_DATA,
         "has model format %lld, which this Octet no longer reads (it knows format %d); convert "
-        "its checkpoint again",
+        "its checkpoint again, or save it again with the program that made it",
         (long long)format, FORMAT);
     OCT_CHECK(format <= FORMAT, OCT_DATA,
               "has model format %lld and this Octet knows format %d; use a newer Octet",

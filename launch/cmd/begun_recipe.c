@@ -248,7 +248,8 @@ static oct_status add_normalisation(const beginning *b, oct_text *text)
     return oct_text_add(text, "  mean: [0.5] # octet data counts them\n  std: [0.5]\n");
 }
 
-static oct_status add_array_name(oct_text *text, const char *key, const char *name)
+/* Adds a key of the section `data` with a word of the user's, unless that is empty. */
+static oct_status add_quoted(oct_text *text, const char *key, const char *name)
 {
     if (!name[0]) return OCT_OK;
     OCT_TRY(oct_text_add(text, "  %s: ", key));
@@ -256,17 +257,21 @@ static oct_status add_array_name(oct_text *text, const char *key, const char *na
     return oct_text_add(text, "\n");
 }
 
+oct_status oct_data_found_write(const oct_data_found *f, oct_text *text)
+{
+    OCT_TRY(oct_text_add(text, "  format: %s\n", f->format));
+    OCT_TRY(add_quoted(text, "path", f->path));
+    OCT_TRY(add_quoted(text, "images", f->images));
+    return add_quoted(text, "labels", f->labels);
+}
+
 static oct_status add_data(const beginning *b, oct_text *text)
 {
-    const oct_data_found *f = &b->found;
-    OCT_TRY(oct_text_add(text, "data:\n  format: %s\n  path: ", f->format));
-    OCT_TRY(oct_begun_quoted(text, f->path));
-    OCT_TRY(oct_text_add(text, "\n"));
+    OCT_TRY(oct_text_add(text, "data:\n"));
+    OCT_TRY(oct_data_found_write(&b->found, text));
     if (b->data.goal != OCT_GOAL_CLASS)
         OCT_TRY(oct_text_add(text, "  goal: %s\n",
                              oct_registry_name(&oct_goal_kind_table, b->data.goal)));
-    OCT_TRY(add_array_name(text, "images", f->images));
-    OCT_TRY(add_array_name(text, "labels", f->labels));
     if (b->size) OCT_TRY(oct_text_add(text, "  size: %lld\n", (long long)b->size));
     if (b->size && b->data.goal == OCT_GOAL_CLASS)
         OCT_TRY(oct_text_add(text, "  train: [random_resized_crop scale=0.25..1, flip]\n"));

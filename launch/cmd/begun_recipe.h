@@ -16,6 +16,9 @@ typedef struct oct_data_found {
  * of labels. */
 oct_status oct_data_look(const char *path, bool labels, oct_data_found *found) OCT_NODISCARD;
 
+/* Adds the keys below `data:` that say so. */
+oct_status oct_data_found_write(const oct_data_found *found, oct_text *text) OCT_NODISCARD;
+
 /* Whether a path is a data set: a folder, or a file with the ending of a data format, that Octet has not written. */
 bool oct_data_is(const char *path);
 

@@ -311,10 +311,12 @@ static oct_status report_departure(const comparison *c)
 
 static oct_status open_side(compared_side *side, const char *path, const char *data_path)
 {
-    OCT_TRY(oct_subject_open(&side->subject, path,
-                             OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+    oct_subject *s = &side->subject;
+    OCT_TRY(oct_subject_open(s, path, OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "compare takes checkpoints, run folders and int8 models"));
-    return oct_subject_read_recipe(&side->subject, data_path);
+    OCT_TRY(oct_subject_read_recipe(s, data_path));
+    if (oct_subject_is_programs(s)) s->recipe.data_goal = OCT_GOAL_NONE; /* labels don't matter */
+    return OCT_OK;
 }
 
 /* Builds the network of a checkpoint. A float model is prepared, so that its layers have the names of the quantized
@@ -367,7 +369,8 @@ static oct_status load_data(comparison *c)
                               : a->certificate.golden_count > 0      ? a
                               : b->certificate.golden_count > 0      ? b
                                                                      : NULL;
-    const oct_status status = oct_load_data(&c->a.subject.recipe, OCT_TEST, NULL, &c->data);
+    const oct_subject *named = c->a.subject.no_data ? &c->b.subject : &c->a.subject;
+    const oct_status status = oct_subject_open_data(named, &c->data);
     if (status != OCT_DATA || !golden) return status;
     const oct_value *in = &golden->program.values[golden->program.inputs[0]];
     oct_log(OCT_LOG_WARN, "%s; comparing on the golden inputs of the model instead",

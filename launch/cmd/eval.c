@@ -4,6 +4,7 @@
 #include "launch/cmd/command.h"
 #include "launch/cmd/subject.h"
 #include "launch/train/run_check.h"
+#include "quant/program/step.h"
 
 #include <math.h>
 
@@ -123,7 +124,13 @@ static oct_status open_subject(evaluation *e)
     OCT_TRY(oct_subject_open(&e->subject, e->args->word[0],
                              OCT_FILE_MODEL | OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "eval takes a checkpoint, a run folder or an int8 model"));
+    e->subject.keys = e->args->word + 1;
+    e->subject.num_keys = e->args->num_words - 1;
     OCT_TRY(oct_subject_read_recipe(&e->subject, e->args->option[DATA].text));
+    OCT_CHECK(!e->subject.no_data, OCT_USAGE,
+              "command line: --data is missing: a program made %s, so no recipe in it names the "
+              "data; write octet eval %s --data PATH",
+              e->subject.path, e->subject.path);
     return replace_metrics(e);
 }
 
@@ -135,7 +142,15 @@ static oct_status check_data(const oct_subject *s)
                                   &s->data, s->path));
     if (!model) return OCT_OK;
     OCT_TRY(oct_model_check_work(&s->model, s->data.count, s->large, s->path));
-    return oct_subject_check_images(s, &s->data);
+    OCT_TRY(oct_subject_check_images(s, &s->data));
+    const oct_value *out = &s->model.program.values[s->model.program.output];
+    const int64_t row = out->dtype == OCT_F32 ? s->data.classes : 1;
+    OCT_CHECK(oct_value_numel(out) == s->data.rows * row, OCT_DATA,
+              "%s: gives %" PRId64 " numbers for a sample, but the data have %" PRId64
+              " (data.goal: %s)",
+              s->path, oct_value_numel(out), s->data.rows * row,
+              oct_registry_name(&oct_goal_kind_table, s->data.goal));
+    return OCT_OK;
 }
 
 static oct_status evaluate_subject(evaluation *e)
@@ -262,17 +277,24 @@ static const oct_option options[] = {
 
 const oct_command oct_command_eval = {
     .name = "eval",
-    .usage = "octet eval FILE [--data FOLDER] [--metrics NAME,...] [--require PERCENT]",
+    .usage =
+        "octet eval FILE [--data PATH [key=value ...]] [--metrics NAME,...] [--require PERCENT]",
     .summary = "measures the accuracy of a checkpoint, run folder or int8 model on the test data",
     .help =
         "FILE is a checkpoint, a run folder (its newest checkpoint) or an int8 model. The recipe\n"
         "in it names the data. A checkpoint of the float phase is evaluated in float.\n"
         "\n"
+        "A model that a program has made has no recipe: --data names a folder or file of `octet\n"
+        "help formats`, whose test part, or all where it has none, is taken. What its samples and\n"
+        "labels are follows from the model and from names of files and arrays, and key=value\n"
+        "changes it, such as data.format=npy, data.labels=NAME or data.size=32.\n"
+        "\n"
         "    octet eval runs/a/model.int8.h5 --require 92\n"
-        "    octet eval runs/a --ranks 2 --metrics top1,top5\n",
+        "    octet eval runs/a --ranks 2 --metrics top1,top5\n"
+        "    octet eval frames.int8.h5 --data frames.npz data.labels=kind\n",
     .options = options,
     .min_words = 1,
-    .max_words = 1,
+    .max_words = OCT_ARGS_MAX,
     .parallel = true,
     .run = run_eval,
 };

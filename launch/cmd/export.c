@@ -135,6 +135,7 @@ static oct_status open_model(exporting *e)
     if (oct_count_fallbacks(&model->program) > 0) /* loads its plug-ins */
         OCT_TRY(oct_job_model_recipe(&e->subject.recipe, path, model, NULL));
     oct_export *job = &e->job;
+    if (!oct_model_has_recipe(model) && e->format->runs) oct_golden_round_to_pixels(model);
     job->no_bytes = !oct_golden_are_pixels(model);
     OCT_CHECK(!job->pixels || !job->no_bytes, OCT_PREPARE, OCT_NO_PIXELS);
     job->model_sha256 = e->sha256;
@@ -182,6 +183,11 @@ static oct_status write_files(exporting *e)
                                       .pixels = e->job.pixels,
                                       .codes = e->job.codes,
                                       .channels_last = e->format->channels_last};
+    const bool golden = !e->job.model || e->job.model->certificate.golden_count > 0;
+    if (e->golden_path && !golden) {
+        unlink(e->golden_path); /* of an earlier export, which this one replaces */
+        oct_free(&e->golden_path);
+    }
     if (e->golden_path) OCT_TRY(oct_golden_write(&source, e->golden_path, &e->golden_samples));
     if (e->beside_path)
         status = oct_file_write(e->beside_path, e->made.beside, e->made.beside_size);
@@ -267,6 +273,11 @@ static oct_status export_subject(exporting *e)
                              "%lld batch norms are folded into their layers in this checkpoint; "
                              "one of the float phase has them\n",
                              (long long)e->network.folded));
+    if (e->job.model && e->job.model->certificate.golden_count == 0)
+        OCT_TRY(oct_text_add(&e->made.notices,
+                             "the model holds no golden inputs, so nothing goes with the file by "
+                             "which its outputs can be checked; the program that made the model "
+                             "adds them with oct_model_set_golden\n"));
     OCT_TRY(write_files(e));
     print_export(e);
     return OCT_OK;

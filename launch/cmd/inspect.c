@@ -183,20 +183,28 @@ static json_t *program_json(const oct_program *p)
     return array;
 }
 
+/* Whether a checkpoint is known that the model was converted from. */
+static bool of_checkpoint(const oct_model *m)
+{
+    static const uint8_t none[sizeof m->checkpoint_digest];
+    return memcmp(m->checkpoint_digest, none, sizeof none) != 0;
+}
+
 static void print_model_json(const oct_model *m, const char *path, size_t size, const char *hex,
                              int64_t parameters)
 {
     const oct_certificate *c = &m->certificate;
     char checkpoint[65];
     oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:s, s:s, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
+        "{s:s, s:s, s:I, s:s, s:s*, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
         "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex, "checkpoint",
-        oct_hex(m->checkpoint_digest, checkpoint), "classes", m->classes, "class_names",
-        names_json(m->class_names), "parameters", (json_int_t)parameters, "certificate", "images",
-        (json_int_t)c->images, "logits_differ", (json_int_t)c->logits_differ, "correct",
-        (json_int_t)c->correct, "qat_accuracy", c->qat_accuracy, "golden",
-        (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_fallbacks, "recipe",
-        m->recipe, "layers", program_json(&m->program)));
+        of_checkpoint(m) ? oct_hex(m->checkpoint_digest, checkpoint) : NULL, "classes", m->classes,
+        "class_names", names_json(m->class_names), "parameters", (json_int_t)parameters,
+        "certificate", "images", (json_int_t)c->images, "logits_differ",
+        (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "qat_accuracy",
+        c->qat_accuracy, "golden", (json_int_t)c->golden_count, "float_layers",
+        (json_int_t)c->num_fallbacks, "recipe", oct_model_has_recipe(m) ? m->recipe : "", "layers",
+        program_json(&m->program)));
 }
 
 static void print_model(const oct_model *m, const char *path, size_t size, const char *hex,
@@ -206,14 +214,20 @@ static void print_model(const oct_model *m, const char *path, size_t size, const
     char count[32], checkpoint[65];
     oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
               oct_text_size((int64_t)size).text, hex);
-    oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, checkpoint));
+    if (of_checkpoint(m))
+        oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, checkpoint));
+    else
+        oct_print("made by     a program, from no checkpoint\n");
     print_program(&m->program);
     oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
               c->qat_accuracy >= 0 ? "classes" : "values");
     print_names(m->class_names);
-    oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
-              oct_text_count(c->images, count), c->logits_differ);
-    if (c->qat_accuracy >= 0)
+    if (c->images > 0)
+        oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
+                  oct_text_count(c->images, count), c->logits_differ);
+    else
+        oct_print("certificate none, ");
+    if (c->images > 0 && c->qat_accuracy >= 0)
         oct_print("%.2f %% right; ", c->rows ? 100.0 * (double)c->correct / (double)c->rows : 0.0);
     oct_print("%" PRId64 " golden inputs; %" PRId64 " layers in float\n%s", c->golden_count,
               c->num_fallbacks, c->fallbacks ? c->fallbacks : "");

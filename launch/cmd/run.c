@@ -8,7 +8,7 @@
 #include "io/model/model_file.h"
 #include "launch/deploy/certificate.h"
 #include "launch/cmd/command.h"
-#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
 #include "launch/cmd/run.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
@@ -198,7 +198,10 @@ static oct_status prepare_input(running *r)
     r->answer = (oct_answer){
         .in = in, .out = &program->values[program->output], .names = r->model->class_names};
     const char *path = r->args->word[0];
-    const oct_status status = oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0);
+    const oct_status status =
+        oct_model_has_recipe(r->model)
+            ? oct_recipe_read(&r->recipe, path, r->model->recipe, NULL, 0)
+            : oct_job_program_recipe(&r->recipe, path, r->model, NULL, NULL, 0);
     if (status == OCT_USAGE)
         return oct_fail(OCT_DATA, "%s: the recipe in the model: %s", path, oct_error_message(0));
     OCT_TRY(status);

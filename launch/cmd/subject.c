@@ -1,5 +1,6 @@
 #include "launch/cmd/subject.h"
 
+#include "launch/cmd/begun_recipe.h"
 #include "launch/deploy/certificate.h"
 
 oct_status oct_subject_open(oct_subject *s, const char *path, int kinds, const char *takes)
@@ -11,13 +12,45 @@ oct_status oct_subject_open(oct_subject *s, const char *path, int kinds, const c
     return oct_model_check_runnable(&s->model, path);
 }
 
+bool oct_subject_is_programs(const oct_subject *s)
+{
+    return s->kind == OCT_FILE_MODEL && !oct_model_has_recipe(&s->model);
+}
+
+/* Makes the recipe of a model that has none, for the data at a path, which may be NULL. */
+static oct_status read_program_recipe(oct_subject *s, const char *data_path)
+{
+    oct_data_found found;
+    oct_text data = {0};
+    oct_status status = OCT_OK;
+    s->no_data = !data_path;
+    if (data_path) status = oct_data_look(data_path, false, &found);
+    if (data_path && status == OCT_OK) status = oct_data_found_write(&found, &data);
+    if (status == OCT_OK)
+        status =
+            oct_job_program_recipe(&s->recipe, s->path, &s->model, data.data, s->keys, s->num_keys);
+    oct_text_free(&data);
+    return status;
+}
+
 oct_status oct_subject_read_recipe(oct_subject *s, const char *data_path)
 {
+    if (oct_subject_is_programs(s)) return read_program_recipe(s, data_path);
+    OCT_CHECK(s->num_keys == 0, OCT_USAGE,
+              "command line: '%s': the recipe in %s says what its data are; leave it out",
+              s->keys[0], s->path);
     if (s->kind != OCT_FILE_MODEL)
         return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data_path);
     OCT_TRY(oct_job_model_recipe(&s->recipe, s->path, &s->model, data_path));
     s->recipe.data_classes = s->model.classes;
     return OCT_OK;
+}
+
+oct_status oct_subject_open_data(const oct_subject *s, oct_dataset *data)
+{
+    OCT_CHECK(!s->no_data, OCT_DATA, "a program made %s, so only --data PATH names its test data",
+              s->path);
+    return oct_load_data(&s->recipe, OCT_TEST, NULL, data);
 }
 
 oct_status oct_subject_load_data(oct_subject *s, oct_session *session, oct_split split)

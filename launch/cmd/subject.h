@@ -15,14 +15,23 @@ typedef struct oct_subject {
     oct_recipe recipe;
     oct_dataset data;
     oct_module *root; /* of a checkpoint */
+    /* Words key=value of the command line, for a model without a recipe alone; set by the caller. */
+    const char *const *keys;
+    size_t num_keys;
+    bool no_data; /* nothing names the data: neither a recipe nor the command line */
 } oct_subject;
 
 /* Opens the file, which must be of one of these kinds, a bit each (oct_file_take); takes: their names, for the
  * sentence that refuses another. An int8 model must be runnable. */
 oct_status oct_subject_open(oct_subject *subject, const char *path, int kinds,
                             const char *takes) OCT_NODISCARD;
-/* Reads the recipe in it, whose data are where data_path says (NULL: where the run had them). */
+/* Reads the recipe in it, whose data are where data_path says (NULL: where the run had them). A model without a recipe gets
+ * one for the data at data_path, whose format is found by names of files, with the keys on top. */
 oct_status oct_subject_read_recipe(oct_subject *subject, const char *data_path) OCT_NODISCARD;
+/* Whether it is a model that a program has made, without a recipe. */
+bool oct_subject_is_programs(const oct_subject *subject);
+/* Loads the test data in this process alone. */
+oct_status oct_subject_open_data(const oct_subject *subject, oct_dataset *data) OCT_NODISCARD;
 /* Collective: gives each rank its share of the cores, and loads a split of the data on all of them. */
 oct_status oct_subject_load_data(oct_subject *subject, oct_session *session,
                                  oct_split split) OCT_NODISCARD;

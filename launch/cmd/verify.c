@@ -68,7 +68,7 @@ static oct_status end_findings(findings *f, const char *kind, oct_status status)
 static oct_status load_test_data(const findings *f, oct_subject *s, const char *instead,
                                  bool *loaded)
 {
-    const oct_status status = oct_load_data(&s->recipe, OCT_TEST, NULL, &s->data);
+    const oct_status status = oct_subject_open_data(s, &s->data);
     *loaded = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
     NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_error_message(0), instead);
@@ -87,8 +87,12 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
     oct_status status = OCT_OK;
     int64_t values = p->num_values, count = m->certificate.golden_count;
     if (count == 0) {
-        NOT_VERIFIED(f, "layers: the file holds no golden inputs; octet convert makes a model "
-                        "that does from its checkpoint");
+        NOT_VERIFIED(
+            f, "layers: the file holds no golden inputs; %s",
+            oct_model_has_recipe(m)
+                ? "octet convert makes a model that does from its checkpoint"
+                : "the program that made it adds them with oct_model_set_golden before "
+                  "oct_model_save, and octet convert adds them to a model of a checkpoint");
         return OCT_OK;
     }
     OCT_TRY(oct_alloc(&digests, (size_t)(count * values), DIGEST));
@@ -124,6 +128,7 @@ static oct_status compare_copied_data(const oct_subject *s)
     float *images = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_class_names_check(m->class_names, &s->data, s->path));
+    if (!oct_model_has_recipe(m)) return OCT_OK; /* a program may take both from elsewhere */
     OCT_CHECK(!m->class_names || s->data.class_names, OCT_MISMATCH,
               "%s: calls its class 0 %s, but the test data here name no classes: its names or the "
               "data were changed after its conversion; convert its checkpoint again",
@@ -147,9 +152,12 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     const oct_program *program = &s->model.program;
     const oct_value *in = &program->values[program->inputs[0]];
     const oct_certificate *c = &s->model.certificate;
+    /* What a program has compared in memory has no digest of files. */
+    const bool of_files = oct_model_has_recipe(&s->model);
     char images[32];
-    if (data->count != c->images || memcmp(data->digest, c->data_digest, DIGEST) != 0 ||
-        data->h != in->h || data->w != in->w || data->c != in->c) {
+    if (data->count != c->images ||
+        (of_files && memcmp(data->digest, c->data_digest, DIGEST) != 0) || data->h != in->h ||
+        data->w != in->w || data->c != in->c) {
         OCT_CHECK(!f->data_path, OCT_DATA,
                   "%s: not the test data of the certificate (%" PRId64 " images here, %" PRId64
                   " there%s); give its folder with --data",
@@ -173,8 +181,9 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     oct_sha256(outputs.y, (size_t)(outputs.samples * outputs.rows * outputs.row) * sizeof(float),
                digest);
     OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_MISMATCH,
-                  "%s: the logits of the test set are not those of the certificate",
-                  f->args->word[0]);
+                  "%s: the logits of the test set are not those of the certificate%s",
+                  f->args->word[0],
+                  of_files ? "" : ", or the data are not those that the program compared");
     OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, &outputs, &scores));
     OCT_CHECK_OUT(oct_max_i64(scores.correct, 0) == c->correct &&
                       scores.rows == (c->rows > 0 ? c->rows : c->images) &&
@@ -204,14 +213,25 @@ static oct_status verify_model(const findings *f)
     OCT_TRY(oct_model_load(&s.model, s.path, f->args->allow_large));
     VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
              s.model.program.num_steps);
-    OCT_TRY_OUT(oct_model_check_runnable(&s.model, s.path));
-    if (s.model.recipe && *s.model.recipe)
+    const bool one = s.model.program.num_inputs == 1, of_recipe = oct_model_has_recipe(&s.model);
+    if (one) OCT_TRY_OUT(oct_model_check_runnable(&s.model, s.path));
+    if (of_recipe)
         VERIFIED(f, "recipe: target, data format, mean and standard deviation are those "
                     "that the model computes with");
     OCT_TRY_OUT(verify_golden(f, &s.model));
     if (f->args->option[GOLDEN_ONLY].given) goto out;
+    OCT_CHECK_OUT(of_recipe || s.model.certificate.images > 0 || !f->data_path, OCT_USAGE,
+                  "command line: --data: %s has no certificate, so there is nothing to compare "
+                  "test data with; leave it out, or measure with octet eval",
+                  s.path);
+    if (!of_recipe && s.model.certificate.images == 0) goto out;
     OCT_TRY_OUT(oct_subject_read_recipe(&s, f->data_path));
-    OCT_TRY_OUT(load_test_data(f, &s, INSTEAD, &loaded));
+    if (!of_recipe && s.model.certificate.qat_accuracy < 0) s.recipe.data_goal = OCT_GOAL_NONE;
+    if (one)
+        OCT_TRY_OUT(load_test_data(f, &s, INSTEAD, &loaded));
+    else
+        NOT_VERIFIED(f,
+                     "test data: the model takes several inputs, and a data set has one" INSTEAD);
     if (loaded) OCT_TRY_OUT(compare_test_set(f, &s));
 out:
     oct_subject_close(&s);

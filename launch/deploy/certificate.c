@@ -82,7 +82,7 @@ static const char *find_contradiction(const oct_model *m, const oct_recipe *r)
 oct_status oct_model_check_recipe(const oct_model *model, const char *path)
 {
     oct_recipe recipe;
-    if (!model->recipe || !*model->recipe) return OCT_OK; /* no recipe made this program */
+    if (!oct_model_has_recipe(model)) return OCT_OK;
     OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
     const char *key = find_contradiction(model, &recipe);
     oct_recipe_free(&recipe);
@@ -98,7 +98,7 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
 {
     OCT_CHECK(model->program.num_inputs == 1, OCT_DATA,
               "%s: takes %d inputs, but this command feeds it one image; run it with the library "
-              "(quant/program/program.h)",
+              "(octet/net.h)",
               path, model->program.num_inputs);
     OCT_TRY(oct_model_check_recipe(model, path));
     if (oct_count_fallbacks(&model->program) == 0) return OCT_OK;

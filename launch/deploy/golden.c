@@ -96,6 +96,24 @@ bool oct_golden_are_pixels(const oct_model *model)
     return true;
 }
 
+void oct_golden_round_to_pixels(oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    const int64_t all = oct_inputs_numel(program);
+    byte_values values;
+    find_byte_values(&values, in->c, model->mean, model->std);
+    for (int64_t n = 0; n < model->certificate.golden_count; n++)
+        for (int64_t i = 0; i < oct_value_numel(in); i++) {
+            float *x = &model->golden_input[n * all + i];
+            const float *of = values.of[in->c > OCT_REALS_MAX ? 0 : i % in->c];
+            const float byte = roundf((*x - of[0]) / (of[UINT8_MAX] - of[0]) * (float)UINT8_MAX);
+            if (!(byte >= 0 && byte <= UINT8_MAX)) continue;
+            const float near = of[(int)byte];
+            if (fabsf(near - *x) <= 1e-3F * (of[1] - of[0])) *x = near;
+        }
+}
+
 /* Replaces the normalised values of input 0 by the bytes of pixels that become them. */
 static oct_status make_pixels(golden_samples *golden, const float *mean, const float *std)
 {

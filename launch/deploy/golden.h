@@ -28,6 +28,8 @@ oct_status oct_golden_write(const oct_golden_source *source, const char *path,
 /* Whether the golden inputs of an int8 model are what bytes of pixels become, as data of floats or signed bytes are
  * not. */
 bool oct_golden_are_pixels(const oct_model *model);
+/* Moves golden inputs that are the normalised value of a byte but for the rounding of a program's own arithmetic onto it. */
+void oct_golden_round_to_pixels(oct_model *model);
 #define OCT_NO_PIXELS                                                                              \
     "--pixels: the inputs of this model were no pixels of a byte; export it with normalised "      \
     "inputs"

@@ -194,9 +194,48 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
     return read_recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
 }
 
+/* Adds a list of a number for each channel. */
+static oct_status add_channels(oct_text *text, const char *key, const float *value, int64_t count)
+{
+    OCT_TRY(oct_text_add(text, "  %s: [", key));
+    for (int64_t i = 0; i < count; i++)
+        OCT_TRY(oct_text_add(text, "%s%.9g", i > 0 ? ", " : "", (double)value[i]));
+    return oct_text_add(text, "]\n");
+}
+
+oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oct_model *m,
+                                  const char *data, const char *const *overrides, size_t count)
+{
+    const oct_value *in = &m->program.values[m->program.inputs[0]],
+                    *out = &m->program.values[m->program.output];
+    const int64_t channels = in->c <= OCT_REALS_MAX ? in->c : 1;
+    const bool values = m->certificate.qat_accuracy < 0 || m->classes < 2;
+    const bool map = out->h * out->w > 1 && (out->dtype == OCT_S32 ? 1 : m->classes) == out->c;
+    const char *goal = values ? "values" : map ? "map" : "class";
+    bool all = true; /* data without a test part are for testing as a whole */
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    for (size_t i = 0; i < count; i++)
+        all = all && strncmp(overrides[i], "data.split=", 11) != 0;
+    OCT_TRY_OUT(oct_text_add(&text,
+                             "schema: 1\nmodel:\n  name: program\nloss:\n  kind: %s\n"
+                             "data:\n  goal: %s\n  classes: %d\n  channels: %d\n%s",
+                             values ? "mse" : "cross_entropy", goal, m->classes,
+                             in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : ""));
+    OCT_TRY_OUT(add_channels(&text, "mean", m->mean, channels));
+    OCT_TRY_OUT(add_channels(&text, "std", m->std, channels));
+    OCT_TRY_OUT(oct_recipe_read(recipe, file, text.data, overrides, count));
+    if (all) recipe->data_split = 1;
+out:
+    oct_text_free(&text);
+    return status;
+}
+
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path)
 {
+    if (!oct_model_has_recipe(model))
+        return oct_job_program_recipe(recipe, file, model, NULL, NULL, 0);
     return read_recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
 }
 

@@ -35,6 +35,12 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path) OCT_NODISCARD;
 
+/* Makes a recipe for a model that has none: how pixels are normalised, what its outputs are, the lines below `data:` that
+ * say where data are (NULL: nothing does), and overrides. */
+oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
+                                  const char *data, const char *const *overrides,
+                                  size_t count) OCT_NODISCARD;
+
 /* Makes a new object of both parts' counts and digests; NULL: out of memory. */
 json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *test_data);
 
