@@ -45,6 +45,8 @@ static void prepare_process(void)
     }
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
     signal(SIGXFSZ, SIG_IGN); /* and so is the limit on file sizes */
+    oct_log_setup(OCT_LOG_INFO, true);
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* it would start them when it is loaded */
 }
 
 /* Whether --help is among the words before "--". */

@@ -297,6 +297,9 @@ oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, c
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
 {
+    if ((unsigned)dtype > OCT_S64 || shape.ndim < 0 || shape.ndim > OCT_MAX_DIMS)
+        return oct_context_fail(cx, OCT_USAGE, "a tensor of type %d with %d dimensions", (int)dtype,
+                                shape.ndim);
     int64_t numel = oct_shape_numel(&shape);
     size_t bytes;
     char text[96];

@@ -20,7 +20,7 @@
 enum { LINE_BYTES = 20480 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static oct_log_level shown = OCT_LOG_INFO;
+static oct_log_level shown = OCT_LOG_SILENT;
 static bool speaking = true, repeats;
 static bool bar_shown;
 static FILE *file;

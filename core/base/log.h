@@ -5,13 +5,15 @@
 #include "core/base/status.h"
 
 typedef enum oct_log_level {
+    OCT_LOG_SILENT = -1,
     OCT_LOG_ERROR,
     OCT_LOG_WARN,
     OCT_LOG_INFO,
     OCT_LOG_VERBOSE
 } oct_log_level;
 
-/* Sets which lines go to stderr (default INFO) and whether this process speaks at all. */
+/* Sets which lines go to stderr and whether this process speaks at all. The default is SILENT: stderr belongs to the
+ * program that calls. */
 void oct_log_setup(oct_log_level level, bool speaks);
 
 /* Also append every line to this file, after its time (UTC), or NULL to stop. The path is copied. */

@@ -1,17 +1,18 @@
 /* OpenBLAS is loaded when it is first asked for.
  *
  * No program of Octet is linked against it: it starts a thread for each core before main, and where
- * memory is limited these threads keep a process from ending. It gets one thread here, before it is
- * loaded, also because its results change with their number; our threads work on different leaves.
+ * memory is limited these threads keep a process from ending. It gets one thread here, since its
+ * results change with their number; our threads work on different leaves. The program octet says so
+ * in the environment as well, so that others are not even started; a library leaves that alone.
  */
 #include "core/kernel/blas.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
+#include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* These are the values of cblas.h, which is not needed to build. */
@@ -41,13 +42,17 @@ static void find_function(void *library, const char *name, void *function)
 /* Loads OpenBLAS, with one thread since its callers are threads; where that fails, blas.reason says why. */
 static void load_library(void)
 {
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void (*set_threads)(int) = NULL;
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     find_function(library, "openblas_get_config", &blas.config);
     find_function(library, "openblas_get_corename", &blas.core_name);
     find_function(library, "cblas_sgemm", &blas.sgemm);
     find_function(library, "dpotrf_", &blas.potrf);
+    find_function(library, "openblas_set_num_threads", &set_threads);
     if (blas.reason[0]) return;
+    const int threads = omp_get_max_threads();
+    set_threads(1);
+    omp_set_num_threads(threads); /* which an OpenBLAS of OpenMP sets, too */
     char product[16] = "OpenBLAS", version[16] = "";
     sscanf(blas.config(), "%15s %15s", product, version); /* and options of its build */
     snprintf(blas.name, sizeof blas.name, "%s %s, %s", product, version, blas.core_name());

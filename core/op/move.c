@@ -43,7 +43,10 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
 {
     oct_tensor *y;
     oct_op_args args;
-    OCT_ASSERT(map->dims <= OCT_MOVE_DIMS && map->out.ndim >= 1);
+    if (map->dims < 0 || map->dims > OCT_MOVE_DIMS || map->out.ndim < 1 ||
+        map->out.ndim > OCT_MAX_DIMS)
+        return oct_context_fail(cx, OCT_USAGE, "move: a map of %d dimensions to a shape of %d",
+                                map->dims, map->out.ndim);
     oct_args_write(&oct_move_arg_list, map, &args);
     if (oct_op_intercepted(cx, "move", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !map_fits(cx, x, map)) return NULL;

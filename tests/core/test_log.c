@@ -10,7 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-TestSuite(log, .init = cr_redirect_stderr);
+/* Until a program asks for lines there are none. */
+static void begin(void)
+{
+    cr_redirect_stderr();
+    oct_log(OCT_LOG_ERROR, "nobody asked");
+    oct_log_anyone(OCT_LOG_ERROR, "nobody asked");
+    oct_log_bar("nobody asked");
+    oct_log_setup(OCT_LOG_INFO, true);
+}
+
+TestSuite(log, .init = begin);
 
 Test(log, each_level_has_its_word)
 {

@@ -2,6 +2,7 @@
  * fails ends the whole job with exit status 1, so the test sees it. */
 #pragma once
 
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
@@ -65,6 +66,7 @@ static inline void rank_stop_launcher(unsigned seconds)
 static inline oct_comm *rank_open(double deadline_s)
 {
     oct_comm *comm = NULL;
+    oct_log_setup(OCT_LOG_INFO, true);
     oct_status status = oct_comm_open(&comm, deadline_s);
     if (status != OCT_OK) exit(rank_report(status));
     return comm;
