@@ -38,12 +38,13 @@ static oct_status spawn(const char *path, int socket, pid_t *pid)
     sigfillset(&blocked);
     sigdelset(&blocked, SIGPROF); /* its limit of time comes by this one */
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
+    /* Without memory for this, the program would have the standard input of this process. */
+    errno = posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &blocked);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    errno = posix_spawnp(pid, path, &actions, &attributes, arguments, environment);
+    if (errno == 0) errno = posix_spawnp(pid, path, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return errno == 0 ? OCT_OK : OCT_RESOURCE;
@@ -85,10 +86,13 @@ static oct_status fail_for_end(const oct_h5_child *child)
     if (child->process >= 0 && waitid(P_PIDFD, (id_t)child->process, &how, WEXITED) == 0)
         snprintf(cause, sizeof cause, " with %s %d",
                  how.si_code == CLD_EXITED ? "status" : "signal", how.si_status);
-    return oct_fail(child->reading ? OCT_DATA : OCT_RESOURCE,
+    /* No limit of its own ends it by SIGKILL. */
+    const bool killed = how.si_code == CLD_KILLED && how.si_status == SIGKILL;
+    return oct_fail(child->reading && !killed ? OCT_DATA : OCT_RESOURCE,
                     "%s: " PROGRAM ", which reads HDF5 files, ended%s%s", child->name, cause,
-                    child->reading ? ": the file is damaged, or made to do harm"
-                                   : " before it read");
+                    !child->reading ? " before it read"
+                    : killed        ? ": somebody has killed it, or memory is out"
+                                    : ": the file is damaged, or made to do harm");
 }
 
 oct_status oct_h5_child_nonsense(const oct_h5_child *child)
