@@ -10,6 +10,13 @@
 #include <math.h>
 #include <string.h>
 
+bool oct_model_gives_values(const oct_model *m)
+{
+    const oct_certificate *c = &m->certificate;
+    if (oct_model_has_recipe(m)) return c->qat_accuracy < 0;
+    return m->classes < 2 || (c->images > 0 && c->qat_accuracy < 0 && !m->class_names);
+}
+
 /* The largest |accumulator| that a step can reach for any codes of its input; 0: it has no weights. */
 static int64_t accumulator_bound(const oct_program *program, const oct_step *step)
 {

@@ -45,6 +45,10 @@ static inline bool oct_model_has_recipe(const oct_model *model)
     return model->recipe && *model->recipe;
 }
 
+/* Whether the outputs are values, such as quantities, and not how likely classes are. Without a recipe the certificate
+ * knows, or there is one output, or names of classes say that they are no values. */
+bool oct_model_gives_values(const oct_model *model);
+
 /* What running a model from a file may take where `large` is not set: bytes of the values of one sample, and work
  * (oct_program_costs) for one sample and for all golden inputs. */
 #define OCT_MODEL_BYTES ((int64_t)1 << 28)

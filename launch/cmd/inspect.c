@@ -220,7 +220,7 @@ static void print_model(const oct_model *m, const char *path, size_t size, const
         oct_print("made by     a program, from no checkpoint\n");
     print_program(&m->program);
     oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
-              c->qat_accuracy >= 0 ? "classes" : "values");
+              oct_model_gives_values(m) ? "values" : "classes");
     print_names(m->class_names);
     if (c->images > 0)
         oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",

@@ -209,7 +209,7 @@ oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oc
     const oct_value *in = &m->program.values[m->program.inputs[0]],
                     *out = &m->program.values[m->program.output];
     const int64_t channels = in->c <= OCT_REALS_MAX ? in->c : 1;
-    const bool values = m->certificate.qat_accuracy < 0 || m->classes < 2;
+    const bool values = oct_model_gives_values(m);
     const bool map = out->h * out->w > 1 && (out->dtype == OCT_S32 ? 1 : m->classes) == out->c;
     const char *goal = values ? "values" : map ? "map" : "class";
     bool all = true; /* data without a test part are for testing as a whole */

@@ -20,7 +20,8 @@ enum {
     ALL = (1U << OWN_KINDS) - 1,
     ALONE = ALL & ~ONE(OWN_TWO), /* have one input */
     SOME = ONE(OWN_COLOUR) | ONE(OWN_NUMBERS) | ONE(OWN_TWO),
-    CERTIFIED = ONE(OWN_GREY) | ONE(OWN_COLOUR) | ONE(OWN_NUMBERS),
+    JUDGED = ONE(OWN_GREY) | ONE(OWN_COLOUR) | ONE(OWN_NUMBERS), /* by labels */
+    CERTIFIED = JUDGED | ONE(OWN_VALUES),
     OTHERS = ALL & ~CERTIFIED,
 };
 
@@ -63,16 +64,22 @@ static const own_case of_all[] = {
 };
 
 static const own_case with_golden[] = {
-    {CERTIFIED, "inspect $m.int8.h5", 0,
+    {JUDGED, "inspect $m.int8.h5", 0,
      "certificate 24 test images, 0 logits differ from QAT evaluation, 66.67 % right; 3 golden",
+     NULL},
+    {ONE(OWN_VALUES), "inspect $m.int8.h5", 0,
+     "122 parameters, 2 values\ncertificate 24 test images, 0 logits differ from QAT evaluation, 3 "
+     "golden",
      NULL},
     {OTHERS, "inspect $m.int8.h5", 0, "certificate none, 3 golden inputs;", NULL},
     {CERTIFIED, "verify $m.int8.h5", 1,
      "so only --data PATH names its test data; name its folder with --data, or ask for no data "
      "with --golden-only",
      NULL},
-    {CERTIFIED, "verify $m.int8.h5 --data $m.npz", 0,
+    {JUDGED, "verify $m.int8.h5 --data $m.npz", 0,
      "verified: 24 test images: every logit as QAT evaluation computed it, 66.67 % right", NULL},
+    {ONE(OWN_VALUES), "verify $m.int8.h5 --data $m.npz", 0,
+     "verified: 24 test images: every logit as QAT evaluation computed it", "right"},
     {ONE(OWN_GREY), "verify $m.int8.h5 --data wrong.npz", 3,
      "wrong.npz: not the test data of the certificate (10 images here, 24 there)", NULL},
     {OTHERS, "verify $m.int8.h5", 0, "3 golden inputs, all", "not verified"},
@@ -114,7 +121,7 @@ static const own_case without_golden[] = {
 /* What commands read of data: their own golden inputs, or what a command line names. */
 static const own_case on_data[] = {
     {ONE(OWN_GREY), "eval $m.int8.h5", 2, "command line: --data is missing: a program made ", NULL},
-    {CERTIFIED, "eval $m.int8.h5 --data $m.npz", 0, "correct      16 of 24", NULL},
+    {JUDGED, "eval $m.int8.h5 --data $m.npz", 0, "correct      16 of 24", NULL},
     {ONE(OWN_NUMBERS), "eval $m.int8.h5 --data $m.npz --metrics f1 --require 60", 0, "F1", NULL},
     {ONE(OWN_GREY), "eval $m.int8.h5 --data $m.npz --require 70", 1,
      "accuracy 66.67 % is below the 70 %", NULL},
