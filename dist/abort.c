@@ -15,6 +15,24 @@ static void wait_for_output_to_pass(void)
     if (oct_launched(&rank, &size)) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }
 
+static bool own_process;
+
+static void abort_after_defect(void)
+{
+    oct_abort(oct_status_exit(OCT_DEFECT));
+}
+
+void oct_process_own(void)
+{
+    own_process = true;
+    oct_assert_hook(abort_after_defect);
+}
+
+bool oct_process_is_own(void)
+{
+    return own_process;
+}
+
 static volatile sig_atomic_t last_status;
 
 /* On the alarm, mpirun has not ended the job: kills the other ranks of this host by their table, then ends this one. */

@@ -180,7 +180,8 @@ static oct_status agree(const oct_collective *self, oct_status mine)
         pack_failure(&failure, mine);
         const lone_failure own = failure;
         /* Whatever happens on the way, this rank's own reason is the one to report. */
-        if (!comm->state->broken && vote(comm, mine, &failure) != mine) unpack_failure(&own);
+        if (comm->state->broken == OCT_OK && vote(comm, mine, &failure) != mine)
+            unpack_failure(&own);
     }
     comm->state->agreed =
         status != OCT_OK && oct_fail_code() != OCT_LOST; /* not with a lost rank */

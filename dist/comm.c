@@ -18,6 +18,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+enum { DEADLINE_S = 300 };
+
 /* The memory of a node: one cache line for each rank, then the slots of all ranks. */
 typedef struct shared_memory {
     uint64_t mark;
@@ -197,23 +199,47 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadl
         last->besides->state->rows = (*comm)->state->rows;
     }
 out:
+    if (status == OCT_LOST) oct_exchange_give_up(*comm, status); /* its lane knows of it alone */
     if (status != OCT_OK) oct_comm_close(comm);
     return status;
 }
 
-static void abort_after_defect(void)
+/* Checks what oct_comm_open was given, and sets the deadline where none is. */
+static oct_status check_arguments(oct_comm **comm, double *deadline_s)
 {
-    oct_abort(oct_status_exit(OCT_DEFECT));
+    OCT_CHECK(comm, OCT_USAGE, "a communicator was opened without a place for it: NULL");
+    *comm = NULL;
+    OCT_CHECK(*deadline_s >= 0, OCT_USAGE,
+              "a communicator's deadline is %g s; it must be positive, or 0 for %d s", *deadline_s,
+              DEADLINE_S);
+    if (*deadline_s == 0) *deadline_s = DEADLINE_S;
+    return OCT_OK;
 }
 
 oct_status oct_comm_open(oct_comm **comm, double deadline_s)
 {
     int rank, size;
+    bool runs;
     oct_transport *transport = NULL;
-    *comm = NULL;
-    oct_assert_hook(abort_after_defect);
-    OCT_TRY(oct_launcher_check());
-    if (oct_launched(&rank, &size)) OCT_TRY(oct_transport_mpi(&transport, deadline_s));
+    OCT_TRY(check_arguments(comm, &deadline_s));
+    OCT_TRY(oct_mpi_runs(&runs));
+    if (!runs) OCT_TRY(oct_launcher_check());
+    /* MPI itself knows the ranks: one process alone that has started it finds a launcher's variables, too. */
+    if (runs || oct_launched(&rank, &size))
+        OCT_TRY(oct_transport_mpi(&transport, NULL, deadline_s));
+    return oct_comm_over(comm, transport, deadline_s);
+}
+
+oct_status oct_comm_open_mpi(oct_comm **comm, int fortran_handle, double deadline_s)
+{
+    bool runs;
+    oct_transport *transport;
+    OCT_TRY(check_arguments(comm, &deadline_s));
+    OCT_TRY(oct_mpi_runs(&runs));
+    OCT_CHECK(runs, OCT_USAGE,
+              "MPI is not initialized, so it has no communicator; call MPI_Init first, or "
+              "oct_comm_open");
+    OCT_TRY(oct_transport_mpi(&transport, &fortran_handle, deadline_s));
     return oct_comm_over(comm, transport, deadline_s);
 }
 
@@ -222,28 +248,26 @@ static void synchronize_at_end(const oct_comm *comm)
 {
     int64_t nothing = 0;
     oct_status status = OCT_OK;
-    if (comm->base.size == 1) return;
     OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
     OCT_TRY_OUT(oct_exchange_max(comm, &nothing, 1));
     return;
 out:
+    oct_exchange_give_up(comm, status);
+    if (!oct_process_is_own()) return;
     if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_error_message(0));
     oct_abort(oct_status_exit(status));
 }
 
 void oct_comm_close(oct_comm **comm)
 {
-    if (!*comm) return;
-    if ((*comm)->state && !(*comm)->state->broken) synchronize_at_end(*comm);
-    const oct_comm *lane = (*comm)->besides;
-    /* A lane does not wait for lost ranks either. */
-    if ((*comm)->state && lane && lane->state) lane->state->broken |= (*comm)->state->broken;
+    if (!comm || !*comm) return;
+    if ((*comm)->state && (*comm)->state->broken == OCT_OK) synchronize_at_end(*comm);
     oct_comm_close(&(*comm)->besides);
     oct_comm_state *s = (*comm)->state;
     if (s) {
         oct_free(&s->sums);
         oct_free(&s->sum_requests);
-        s->transport->close(s->transport, !s->broken);
+        s->transport->close(s->transport, s->broken == OCT_OK);
         leave_node(&s->node);
         oct_free(&s->heard);
         oct_free(&s->waits);
@@ -259,7 +283,7 @@ void oct_comm_close(oct_comm **comm)
 
 const oct_collective *oct_comm_collective(const oct_comm *comm)
 {
-    return &comm->base;
+    return comm ? &comm->base : &oct_collective_one;
 }
 
 int64_t oct_comm_syncs(const oct_comm *comm)
@@ -279,12 +303,12 @@ void oct_comm_go_on(oct_comm *comm)
 
 int oct_comm_rank(const oct_comm *comm)
 {
-    return comm->base.rank;
+    return oct_comm_collective(comm)->rank;
 }
 
 int oct_comm_size(const oct_comm *comm)
 {
-    return comm->base.size;
+    return oct_comm_collective(comm)->size;
 }
 
 const char *oct_comm_host(const oct_comm *comm)

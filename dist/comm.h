@@ -1,24 +1,23 @@
-/* A communicator starts the ranks, supplies the collective interface over MPI point-to-point, and
- * ends them.
+/* A communicator starts the ranks and supplies the collective interface over MPI point-to-point: octet/comm.h, and what
+ * Octet itself asks of it.
  *
  * Every wait is a polled loop with a deadline, so a lost or stuck peer is named instead of hanging.
- * Without a launcher (no mpirun) there is one rank and MPI is not started.
  */
 #pragma once
 
 #include "core/base/collective.h"
 
-typedef struct oct_comm oct_comm;
+#include <octet/comm.h>
 
-/* Starts MPI when launched by mpirun or srun (environment), else one process. Refuses srun without
- * PMI (several tasks, each thinking it is alone) with OCT_USAGE. deadline_s: how long a wait may take,
- * those inside of MPI at its start and end too. */
-oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
-/* Synchronizes the ranks, unless one was lost, and ends the transport; sets *comm to NULL. */
-void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
+/* From now on this process is Octet's own, as that of the program octet is; otherwise Octet is a guest in it. In its own
+ * process oct_comm_open and oct_comm_close are called once and start and end MPI within the deadline, or end the
+ * process; and signals, the environment and the end of the job are Octet's (README.md). */
+void oct_process_own(void);
+
 /* From now on a wait may take so long. */
 void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
 
+/* NULL: that of this process alone. */
 const oct_collective *oct_comm_collective(const oct_comm *comm);
 /* Returns how often all ranks have synchronized so far: sums, maxima, agreements. Gradients that are summed beside
  * the backward count once, where their sums end. A rank that is alone never waits. */
@@ -26,8 +25,6 @@ int64_t oct_comm_syncs(const oct_comm *comm);
 /* Says whether the last thing that all ranks did together was to agree on a failure, unless they went on from it. */
 bool oct_comm_agreed(const oct_comm *comm);
 void oct_comm_go_on(oct_comm *comm);
-int oct_comm_rank(const oct_comm *comm);
-int oct_comm_size(const oct_comm *comm);
 const char *oct_comm_host(const oct_comm *comm);
 const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "none" */
 

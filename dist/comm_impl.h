@@ -9,7 +9,6 @@
 
 #include "core/base/status.h"
 #include "dist/comm.h"
-#include "dist/process.h"
 #include "dist/rank_table.h"
 
 #include <stdint.h>
@@ -50,6 +49,10 @@ struct oct_transport {
     /* Opens a second transport between the same ranks, whose messages do not mix with these; collective. It is
      * closed before this one. */
     oct_status (*duplicate)(oct_transport *self, oct_transport **opened);
+    /* Says, before each operation, whether this process and this thread may use it. NULL: they may. */
+    oct_status (*check)(void);
+    /* Takes a receive in flight back, as far as that can be: it ends soon. NULL: `data` may stay untouched for ever. */
+    void (*cancel)(oct_transport *self, size_t number);
     /* Sums by the library's own reduction, in place, for comparison: it waits without a deadline, and its
      * bits depend on the number of ranks. NULL where there is none. */
     oct_status (*sum_native)(oct_transport *self, float *x, int64_t n);
@@ -139,7 +142,7 @@ enum { OCT_REPORT_BYTES = 6000 };
 typedef struct oct_comm_state {
     oct_transport *transport; /* owned */
     double deadline_s;
-    bool broken; /* a wait failed: nothing may be exchanged any more */
+    oct_status broken; /* how a wait failed, after which nothing is exchanged any more */
     double waited_s;
     int64_t syncs;    /* so far */
     bool agreed;      /* on a failure, and nothing was done together since */
@@ -186,8 +189,22 @@ struct oct_comm {
     oct_host *hosts;     /* of every rank */
 };
 
-/* transport_mpi.c: starts MPI; messages over a communicator of its own. */
-oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_NODISCARD;
+/* abort.c: whether oct_process_own was called. */
+bool oct_process_is_own(void);
+
+/* mpi_life.c. *runs: MPI has been started; OCT_USAGE where it has been ended. */
+oct_status oct_mpi_runs(bool *runs) OCT_NODISCARD;
+/* OCT_USAGE where MPI has been ended, or this thread may not call it. */
+oct_status oct_mpi_check(void) OCT_NODISCARD;
+/* A transport enters MPI, which starts unless it runs, and leaves it; the last that leaves ends it in Octet's own
+ * process, the exit of the program elsewhere. orderly: as of a transport's close. */
+oct_status oct_mpi_enter(double deadline_s) OCT_NODISCARD;
+void oct_mpi_leave(bool orderly, double deadline_s);
+
+/* transport_mpi.c: messages over a duplicate of the communicator with this handle of Fortran's; NULL: of
+ * MPI_COMM_WORLD, and MPI starts unless it runs. */
+oct_status oct_transport_mpi(oct_transport **transport, const int *fortran_handle,
+                             double deadline_s) OCT_NODISCARD;
 
 /* comm.c: a communicator over a transport, which it owns from now on, even after a failure. */
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
@@ -206,7 +223,12 @@ int oct_launcher_process(void);
 /* Writes `before` and that mpirun or its daemon is stopped, with the remedy; "" where none of them is. */
 const char *oct_launcher_stopped(const char *before, char text[128]);
 
-/* exchange.c. Begins the next operation; fails where ranks have been lost before. Of receive and send, `data` stays
+/* exchange.c. OCT_LOST where ranks have been lost before. */
+oct_status oct_exchange_check(const oct_comm *comm) OCT_NODISCARD;
+/* Forbids further exchanges of the communicator and its lanes: they fail with this status from now on. In a process that
+ * goes on, MPI is to write nothing more into the memory of transfers in flight, so these are taken back. */
+void oct_exchange_give_up(const oct_comm *comm, oct_status status);
+/* Begins the next operation; fails where ranks have been lost before. Of receive and send, `data` stays
  * untouched until the wait; a transfer of 0 bytes is none. */
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;
 oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
@@ -224,11 +246,14 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* Finds out, without waiting, which transfers or lines (at least one is waited for) have ended; *moved: some have. */
 oct_status oct_exchange_poll(const oct_comm *comm, bool *moved) OCT_NODISCARD;
-/* "rank 2 (node7)" */
+/* report.c. "rank 2 (node7)", and "sum over leaves". */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
+const char *oct_exchange_name(int exchange);
+/* Writes what all ranks do or did last: those of this host by their table, others by their last message. */
+void oct_exchange_report(const oct_comm *comm, char *text, size_t size);
 
-/* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when the deadline passes
- * before oct_watchdog_end, having named those of this host that are missing. */
+/* watchdog.c: a deadline for a call of MPI that has none, in Octet's own process; notes the stage. Ends the process when
+ * the deadline passes before oct_watchdog_end, having named those of this host that are missing. */
 void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
 void oct_watchdog_end(void);
 

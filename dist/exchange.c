@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,110 +26,7 @@ enum { LENGTH_BITS = 28, LENGTH_MASK = (1 << LENGTH_BITS) - 1 };
 enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
-static const double awake_s = 1, noted_s = 0.05;
-
-/* What the ranks did last is reported when one is lost: of those of this host by their table, of others by the messages
- * that have come from them. */
-
-const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
-{
-    if (comm->hosts)
-        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
-    else
-        snprintf(text, 128, "rank %d", rank);
-    return text;
-}
-
-enum { ROWS_MAX = 32 };
-
-static const char *exchange_name(int exchange)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        OCT_EXCHANGE_LIST(X)
-#undef X
-    };
-    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
-}
-
-/* Text that grows up to its room; rows beyond the most are counted. */
-typedef struct rank_report {
-    char *text;
-    size_t size, used;
-    int rows;
-} rank_report;
-
-static OCT_PRINTF(2, 3) void add_text(rank_report *r, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int length = oct_vsnprintf(r->text + r->used, r->size - r->used, format, args);
-    va_end(args);
-    if (length > 0) r->used += (size_t)length;
-    if (r->used >= r->size) r->used = r->size - 1;
-}
-
-/* Counts a row; false where it has no room. */
-static bool begin_row(rank_report *r)
-{
-    return r->rows++ < ROWS_MAX;
-}
-
-static void end_report(rank_report *r)
-{
-    if (r->rows > ROWS_MAX) add_text(r, "\n  and %d more", r->rows - ROWS_MAX);
-}
-
-/* Adds a line for each rank of this host, by the table of ranks. */
-static void add_ranks_of_host(rank_report *r)
-{
-    char host[OCT_HOST_BYTES];
-    oct_host_name(host);
-    for (int i = 0; i < oct_rank_table_lines(); i++) {
-        const oct_rank_view view = oct_rank_table_line(i);
-        if (view.pid == 0 || !begin_row(r)) continue;
-        const char state = view.stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view.pid);
-        add_text(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid,
-                 state == 'E'                 ? "has ended"
-                 : state == 'T'               ? "is stopped"
-                 : state == 'Z' || state == 0 ? "is gone"
-                 : view.waits_for >= 0        ? "waits"
-                                              : "runs");
-        if (view.step > 0) add_text(r, ", step %lld", (long long)view.step);
-        if (view.operation < 0) continue;
-        add_text(r, ", in or after %s %u, begun %.1f s ago", exchange_name(view.operation),
-                 view.sequence, oct_seconds() - view.since_s);
-        if (view.waits_for >= 0) add_text(r, ", for rank %d", view.waits_for);
-    }
-}
-
-void oct_rank_table_report(char *text, size_t size)
-{
-    rank_report r = {.text = text, .size = size};
-    text[0] = '\0';
-    add_ranks_of_host(&r);
-    end_report(&r);
-}
-
-/* Writes what all ranks do or did last: those of this host by their table, others by their last message. */
-static void report_ranks(const oct_comm *comm, char *text, size_t size)
-{
-    rank_report r = {.text = text, .size = size};
-    text[0] = '\0';
-    add_ranks_of_host(&r);
-    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++) {
-        const oct_heard *heard = &comm->state->heard[rank];
-        char who[128];
-        oct_rank_view view;
-        if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || !begin_row(&r)) continue;
-        add_text(&r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
-        if (heard->sequence > 0)
-            add_text(&r, ", last heard of in %s %u, %.1f s ago",
-                     exchange_name((int)heard->exchange), heard->sequence,
-                     oct_seconds() - heard->at_s);
-    }
-    end_report(&r);
-}
+static const double awake_s = 1, noted_s = 0.05, take_back_s = 1;
 
 /* Transfers. */
 
@@ -146,15 +42,48 @@ static void sleep_for(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* Forbids further exchanges and returns status. Several ranks usually find out at once and each will end the job; they
- * wait in the order of their ranks, so that the user reads the sentence of one. */
+/* Takes back the messages in flight, and waits a while for the end of those that MPI has begun to move. */
+static void take_back(oct_comm_state *s)
+{
+    const double until = oct_seconds() + take_back_s;
+    size_t ended = 0;
+    if (s->pending == 0 || s->waits[0].progress > 0 || !s->transport->cancel) return;
+    for (size_t i = 0; i < s->posted; i++)
+        if (!s->waits[i].ended && s->waits[i].receives) s->transport->cancel(s->transport, i);
+    while (s->pending > 0 && oct_seconds() < until &&
+           s->transport->test(s->transport, s->posted, s->arrivals, &ended) == OCT_OK) {
+        s->pending -= ended;
+        if (ended == 0) sleep_for(sleep_s);
+    }
+}
+
+void oct_exchange_give_up(const oct_comm *comm, oct_status status)
+{
+    for (; comm && comm->state; comm = comm->besides) {
+        oct_comm_state *s = comm->state;
+        s->broken = status;
+        if (!oct_process_is_own()) take_back(s);
+        s->pending = s->posted = 0;
+    }
+}
+
+/* Forbids further exchanges and returns status. Of Octet's own processes several usually find out at once and each will
+ * end the job; they wait in the order of their ranks, so that the user reads the sentence of one. */
 static oct_status break_off(const oct_comm *comm, oct_status status)
 {
-    int rank = comm->base.rank;
-    comm->state->broken = true;
-    comm->state->pending = comm->state->posted = 0;
-    sleep_for(after_you_s * (rank < AFTER_YOU_MAX ? rank : AFTER_YOU_MAX));
+    const int rank = comm->base.rank;
+    oct_exchange_give_up(comm, status);
+    if (oct_process_is_own())
+        sleep_for(after_you_s * (rank < AFTER_YOU_MAX ? rank : AFTER_YOU_MAX));
     return status;
+}
+
+oct_status oct_exchange_check(const oct_comm *comm)
+{
+    const oct_comm_state *s = comm->state;
+    if (s->broken == OCT_OK || oct_fail_code() == s->broken) return s->broken;
+    return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
+                    oct_exchange_name((int)s->exchange), s->sequence);
 }
 
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
@@ -162,11 +91,8 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     oct_comm_state *s = comm->state;
     s->syncs++;
     s->agreed = false;
-    if (s->broken) {
-        if (oct_fail_code() != OCT_OK) return oct_fail_code();
-        return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
-                        exchange_name((int)s->exchange), s->sequence);
-    }
+    OCT_TRY(oct_exchange_check(comm));
+    if (s->transport->check) OCT_TRY(s->transport->check());
     s->exchange = exchange;
     s->sequence++;
     oct_rank_note_operation((int)exchange, s->sequence);
@@ -180,7 +106,7 @@ static oct_status break_off_transport(const oct_comm *comm, int peer)
     char mine[128], other[128];
     return break_off(
         comm, oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
-                              exchange_name((int)comm->state->exchange), comm->state->sequence,
+                              oct_exchange_name((int)comm->state->exchange), comm->state->sequence,
                               oct_rank_text(comm, peer, other)));
 }
 
@@ -211,6 +137,7 @@ static oct_status post_transfer(const oct_comm *comm, oct_transfer transfer, cha
                                            .bytes = transfer.bytes}));
         const oct_status status =
             s->transport->begin(s->transport, s->posted - 1, &transfer, data + at, exchange_tag(s));
+        if (status != OCT_OK) s->posted--, s->pending--; /* it is not in flight */
         if (status == OCT_LOST) return break_off_transport(comm, transfer.peer);
         if (status != OCT_OK) return break_off(comm, status);
     }
@@ -235,13 +162,14 @@ static oct_status fail_other_order(const oct_comm *comm, int peer, int exchange,
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    return break_off(
-        comm, oct_fail(OCT_LOST,
-                       "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
-                       "plug-in or a decision that depends on the rank does that",
-                       oct_rank_text(comm, comm->base.rank, mine), exchange_name((int)s->exchange),
-                       s->sequence & SEQUENCE_MASK, oct_rank_text(comm, peer, other),
-                       exchange_name(exchange), sequence & SEQUENCE_MASK));
+    return break_off(comm,
+                     oct_fail(OCT_LOST,
+                              "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
+                              "plug-in or a decision that depends on the rank does that",
+                              oct_rank_text(comm, comm->base.rank, mine),
+                              oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
+                              oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
+                              sequence & SEQUENCE_MASK));
 }
 
 /* Breaks off since a peer is in the same operation with another length. */
@@ -252,7 +180,7 @@ static oct_status fail_other_length(const oct_comm *comm, int peer, const char *
     return break_off(comm, oct_fail(OCT_LOST,
                                     "the ranks disagree about %s %u: %s %s of another length than "
                                     "the %zu bytes of %s",
-                                    exchange_name((int)s->exchange), s->sequence,
+                                    oct_exchange_name((int)s->exchange), s->sequence,
                                     oct_rank_text(comm, peer, other), what, bytes,
                                     oct_rank_text(comm, comm->base.rank, mine)));
 }
@@ -407,13 +335,13 @@ static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
         named++;
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
-    report_ranks(comm, report, sizeof(report));
+    oct_exchange_report(comm, report, sizeof(report));
     return break_off(comm,
                      oct_fail(OCT_LOST,
                               "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
                               "off: look at that rank's host, then start again%s%s",
                               names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                              exchange_name((int)s->exchange), s->sequence,
+                              oct_exchange_name((int)s->exchange), s->sequence,
                               oct_launcher_stopped("; ", launcher), report));
 }
 
@@ -439,7 +367,7 @@ static int warn_of_wait(const oct_comm *comm, double waited_s)
         state == 'T'                 ? ", whose process is stopped,"
         : state == 'Z' || state == 0 ? ", whose process is gone,"
                                      : "",
-        exchange_name((int)s->exchange), s->sequence, s->deadline_s,
+        oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
         oct_launcher_stopped("; ", launcher));
     return missing;
 }

@@ -32,6 +32,15 @@ typedef enum oct_rank_field {
     OCT_RANK_FIELDS
 } oct_rank_field;
 
+/* Host, environment and processes, as the system knows them: process.c. */
+enum { OCT_HOST_BYTES = 64 };
+/* The name of this host, cut where it is longer. */
+void oct_host_name(char host[OCT_HOST_BYTES]);
+/* Reads a file of a process from /proc, up to size - 1 bytes and a NUL; -1 when it cannot be opened. */
+ssize_t oct_process_read(int pid, const char *file, char *text, size_t size);
+/* 'R' and 'S' run or wait, 'T' is stopped, 'Z' has ended, 0 is gone. */
+char oct_process_state(int pid);
+
 /* Makes, for the process that starts mpirun, a table of `ranks` lines, and its path as the
  * environment must name it to the ranks; the one before is gone. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char path[64]);

@@ -237,6 +237,7 @@ typedef struct oct_sums {
 /* Runs the sums of a lane until one has to wait for other ranks, or all are done. */
 static oct_status advance_sums(const oct_comm *lane, oct_sums *sums)
 {
+    OCT_TRY(oct_exchange_check(lane));
     while (sums->next < sums->count) {
         const sum_request *r = (sum_request *)lane->state->sum_requests + sums->next;
         bool moved;
@@ -268,7 +269,7 @@ static oct_status advance_sums(const oct_comm *lane, oct_sums *sums)
 /* Where sums of a lane fail, nothing may be exchanged any more elsewhere either. */
 static oct_status break_with_lane(const oct_comm *comm, const oct_comm *lane, oct_status status)
 {
-    if (lane->state->broken) comm->state->broken = true;
+    if (lane->state->broken != OCT_OK) oct_exchange_give_up(comm, lane->state->broken);
     return status;
 }
 

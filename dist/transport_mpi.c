@@ -1,22 +1,20 @@
 /* Messages of MPI, point to point, on a communicator of their own. */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
 #include <limits.h>
+#include <math.h>
 #include <mpi.h>
-#include <signal.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include <time.h>
 
 typedef struct mpi_transport {
     oct_transport base; /* first: its functions find the rest after it */
     char library[64], host[MPI_MAX_PROCESSOR_NAME];
     double deadline_s;
-    MPI_Comm comm; /* a duplicate of the world, errors returned */
+    MPI_Comm comm; /* a duplicate, errors returned */
     MPI_Request *requests;
     size_t requests_capacity;
     int *done;
@@ -24,6 +22,8 @@ typedef struct mpi_transport {
     MPI_Status *statuses;
     size_t statuses_capacity;
 } mpi_transport;
+
+static const double awake_s = 1;
 
 static oct_status mpi_failed(int error)
 {
@@ -43,10 +43,17 @@ static oct_status begin_transfer(oct_transport *self, size_t number, const oct_t
     OCT_TRY(oct_grow(&t->statuses, &t->statuses_capacity, number + 1, sizeof(*t->statuses)));
     const int bytes = (int)transfer->bytes, peer = transfer->peer;
     MPI_Request *request = &t->requests[number];
+    *request = MPI_REQUEST_NULL;
     const int error = transfer->receives
                           ? MPI_Irecv(data, bytes, MPI_BYTE, peer, MPI_ANY_TAG, t->comm, request)
                           : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, t->comm, request);
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
+}
+
+static void cancel_transfer(oct_transport *self, size_t number)
+{
+    MPI_Request *request = &((mpi_transport *)self)->requests[number];
+    if (*request != MPI_REQUEST_NULL) MPI_Cancel(request);
 }
 
 /* Reads what MPI says of a transfer that has ended. A message that was longer than its receive counts as SIZE_MAX bytes. */
@@ -100,45 +107,65 @@ static oct_status sum_native(oct_transport *self, float *x, int64_t n)
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
 }
 
-static void free_transport(mpi_transport *t)
+/* Where the end is not orderly, MPI keeps the duplicate: all ranks would have to free it. */
+static void close_duplicate(oct_transport *self, bool orderly)
 {
+    mpi_transport *t = (mpi_transport *)self;
+    if (orderly) MPI_Comm_free(&t->comm);
     oct_free(&t->requests);
     oct_free(&t->done);
     oct_free(&t->statuses);
     oct_free(&t);
 }
 
-static void close_duplicate(oct_transport *self, bool orderly)
-{
-    mpi_transport *t = (mpi_transport *)self;
-    if (orderly) MPI_Comm_free(&t->comm);
-    free_transport(t);
-}
-
-/* MPI_Finalize waits for all ranks, so the watchdog limits it. It is left out where the end is not orderly: ranks are
- * lost, or MPI did not start. */
 static void close_transport(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;
-    if (orderly) {
-        oct_watchdog_begin(OCT_RANK_IN_FINALIZE, t->deadline_s);
-        if (t->comm != MPI_COMM_NULL) MPI_Comm_free(&t->comm);
-        MPI_Finalize();
-        oct_watchdog_end();
-    }
-    free_transport(t);
+    const double deadline_s = t->deadline_s;
+    close_duplicate(self, orderly && t->comm != MPI_COMM_NULL);
+    oct_mpi_leave(orderly, deadline_s);
 }
 
-/* Makes t->comm a duplicate, which all ranks wait for under the watchdog; its errors are returned, not fatal. */
-static oct_status duplicate_comm(MPI_Comm original, mpi_transport *t)
+/* Waits until all ranks have begun what this is a request of. Octet's own process has the watchdog for that; others have
+ * this deadline. */
+static oct_status wait_for_all(const mpi_transport *t, MPI_Request *request)
 {
+    static const struct timespec nap = {.tv_nsec = 100000};
+    const double deadline_s = oct_process_is_own() ? HUGE_VAL : t->deadline_s;
+    double waited_s = 0; /* while this process was awake */
+    for (int done = 0; !done;) {
+        const double begin = oct_seconds();
+        const int error = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (error != MPI_SUCCESS) return mpi_failed(error);
+        if (!done) nanosleep(&nap, NULL);
+        waited_s += fmin(oct_seconds() - begin, awake_s);
+        OCT_CHECK(done || waited_s < deadline_s, OCT_LOST,
+                  "a communicator was not opened by all of its %d ranks within %g s; look for the "
+                  "rank that does not call oct_comm_open, or is stuck or stopped",
+                  t->base.size, deadline_s);
+    }
+    return OCT_OK;
+}
+
+/* Makes t->comm a duplicate, whose errors are returned, not fatal. Until all ranks are there it is not begun, since MPI
+ * could make no other communicator before its end. Should it not end even so, MPI may write to `t` later, which then is
+ * MPI's: NULL. */
+static oct_status duplicate_comm(MPI_Comm original, mpi_transport **transport)
+{
+    mpi_transport *t = *transport;
+    MPI_Request request;
     oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
-    const int error = MPI_Comm_dup(original, &t->comm);
+    MPI_Ibarrier(original, &request);
+    oct_status status = wait_for_all(t, &request);
+    if (status == OCT_OK) {
+        MPI_Comm_idup(original, &t->comm, &request);
+        status = wait_for_all(t, &request);
+        if (status != OCT_OK) *transport = NULL;
+    }
     oct_watchdog_end();
     oct_rank_note(OCT_RANK_STAGE, OCT_RANK_RUNNING);
-    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
-    MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
-    return OCT_OK;
+    if (status == OCT_OK) MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
+    return status;
 }
 
 /* Opens a transport over a duplicate of the communicator, for a lane; it does not end MPI when it is closed. */
@@ -150,80 +177,55 @@ static oct_status open_duplicate(oct_transport *self, oct_transport **opened)
     *t = (mpi_transport){.base = first->base, .deadline_s = first->deadline_s};
     t->base.duplicate = NULL;
     t->base.close = close_duplicate;
-    const oct_status status = duplicate_comm(first->comm, t);
-    if (status != OCT_OK)
-        free_transport(t);
-    else
-        *opened = &t->base;
+    const oct_status status = duplicate_comm(first->comm, &t);
+    if (status == OCT_OK) *opened = &t->base;
+    if (status != OCT_OK && t) close_duplicate(&t->base, false);
     return status;
 }
 
-/* The library says "Open MPI v4.1.4, package: ...", "MPICH Version:\t4.0.2\n..." or "Intel(R) MPI Library 2021.9
- * for ...". */
-const char *oct_mpi_library(void)
+/* Whether MPI knows this communicator; *inter: one between two groups. Its errors are for the handlers of these two, which
+ * are put back. */
+static bool is_known(MPI_Comm comm, int *inter)
 {
-    static const char *const before[] = {" v", " Version:\t", " Version: "};
-    static char library[64];
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    MPI_Get_library_version(text, &length);
-    text[strcspn(text, ",\n")] = '\0';
-    for (size_t i = 0; i < OCT_COUNT(before); i++) {
-        char *at = strstr(text, before[i]);
-        if (!at) continue;
-        const char *version = at + strlen(before[i]);
-        memmove(at + 1, version, strlen(version) + 1);
-        break;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const MPI_Comm hear[] = {MPI_COMM_WORLD, MPI_COMM_SELF};
+    MPI_Errhandler before[OCT_COUNT(hear)];
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < OCT_COUNT(hear); i++) {
+        MPI_Comm_get_errhandler(hear[i], &before[i]);
+        MPI_Comm_set_errhandler(hear[i], MPI_ERRORS_RETURN);
     }
-    snprintf(library, sizeof(library), "%.*s", (int)sizeof(library) - 1, text);
-    return library;
+    const bool known = MPI_Comm_test_inter(comm, inter) == MPI_SUCCESS;
+    for (size_t i = 0; i < OCT_COUNT(hear); i++) {
+        MPI_Comm_set_errhandler(hear[i], before[i]);
+        MPI_Errhandler_free(&before[i]);
+    }
+    pthread_mutex_unlock(&lock);
+    return known;
 }
 
-/* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
-static const int64_t launcher_forks_in_threads = 32;
-
-/* Before MPI_Init: signals, and what Open MPI is to choose. */
-static void prepare_start(void)
+/* Learns who the ranks of a communicator are, and makes that of this transport. */
+static oct_status enter_comm(mpi_transport **transport, MPI_Comm comm)
 {
-    int local_rank, local = 0;
-    signal(SIGPIPE, SIG_IGN);
-    /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
-     * that forked us, hence only where that is mpirun's main thread. */
-    if (oct_launched_here(&local_rank, &local) && local < launcher_forks_in_threads)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI uses it without a try. */
-    char from = 1, to = 0;
-    struct iovec own = {&to, 1}, remote = {&from, 1};
-    if (process_vm_readv(getpid(), &own, 1, &remote, 1, 0) != 1)
-        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-    /* Open MPI 5 compares its interfaces by the routes of the kernel and prints lines of its own about those that it
-     * cannot pair, such as IPv4 with IPv6; by their networks it pairs as many, in silence. */
-    if (strncmp(oct_mpi_library(), "Open MPI 4", 10) != 0)
-        setenv("OMPI_MCA_reachable", "weighted", 0);
-}
-
-/* After MPI_Init: learns who the ranks are, and makes the communicator of this transport. */
-static oct_status enter_world(mpi_transport *t, int threads)
-{
+    mpi_transport *t = *transport;
+    int length = 0, inter = 0;
+    OCT_CHECK(
+        comm != MPI_COMM_NULL && is_known(comm, &inter), OCT_USAGE,
+        "MPI knows no communicator by this handle; give MPI_Comm_c2f of one that this process "
+        "is a member of, not MPI_COMM_NULL");
+    OCT_CHECK(!inter, OCT_USAGE,
+              "ranks cannot train over an intercommunicator; merge it (MPI_Intercomm_merge)");
     snprintf(t->library, sizeof(t->library), "%s", oct_mpi_library());
-    OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
-              "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", t->library);
-    int length = 0, rank, wanted;
     MPI_Get_processor_name(t->host, &length);
-    MPI_Comm_size(MPI_COMM_WORLD, &t->base.size);
-    MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
-    oct_launched(&rank, &wanted);
-    OCT_CHECK(t->base.size >= wanted, OCT_USAGE,
-              "the launcher started %d ranks, but %s sees %d: the launcher belongs to "
-              "another MPI library; use the mpirun of %s",
-              wanted, t->library, t->base.size, t->library);
-    return duplicate_comm(MPI_COMM_WORLD, t);
+    MPI_Comm_size(comm, &t->base.size);
+    MPI_Comm_rank(comm, &t->base.rank);
+    return duplicate_comm(comm, transport);
 }
 
-oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
+oct_status oct_transport_mpi(oct_transport **transport, const int *fortran_handle,
+                             double deadline_s)
 {
     mpi_transport *t;
-    int threads = 0;
     *transport = NULL;
     OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
     *t = (mpi_transport){.base = {.name = t->library,
@@ -231,20 +233,16 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
                                   .begin = begin_transfer,
                                   .test = test_transfers,
                                   .duplicate = open_duplicate,
+                                  .check = oct_mpi_check,
+                                  .cancel = cancel_transfer,
                                   .sum_native = sum_native,
                                   .close = close_transport},
                          .deadline_s = deadline_s,
                          .comm = MPI_COMM_NULL};
-    prepare_start();
-    oct_rank_table_enter();
-    oct_watchdog_begin(OCT_RANK_IN_INIT, deadline_s);
-    const bool started = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &threads) == MPI_SUCCESS;
-    oct_watchdog_end();
-    const oct_status status =
-        started ? enter_world(t, threads) : oct_fail(OCT_LOST, "MPI did not start");
-    if (status != OCT_OK)
-        close_transport(&t->base, started);
-    else
-        *transport = &t->base;
+    oct_status status = oct_mpi_enter(deadline_s);
+    if (status == OCT_OK)
+        status = enter_comm(&t, fortran_handle ? MPI_Comm_f2c(*fortran_handle) : MPI_COMM_WORLD);
+    if (status == OCT_OK) *transport = &t->base;
+    if (status != OCT_OK && t) close_transport(&t->base, status != OCT_LOST);
     return status;
 }

@@ -229,6 +229,7 @@ void oct_watchdog_begin(oct_rank_stage stage, double deadline_s)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
+    if (!oct_process_is_own()) return;
     oct_rank_note(OCT_RANK_STAGE, stage);
     watchdog.stage = stage;
     watchdog.deadline_s = deadline_s;

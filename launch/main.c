@@ -31,6 +31,7 @@
 static void prepare_process(void)
 {
     sigset_t none;
+    oct_process_own();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGCHLD, SIG_DFL);

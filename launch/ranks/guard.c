@@ -6,7 +6,6 @@
 #include "launch/ranks/watch.h"
 
 #include "core/base/text.h"
-#include "dist/process.h"
 #include "dist/rank_table.h"
 
 #include <dirent.h>

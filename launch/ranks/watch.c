@@ -5,7 +5,7 @@
 
 #include "core/base/log.h"
 #include "dist/comm.h"
-#include "dist/process.h"
+#include "dist/rank_table.h"
 #include "launch/base/output.h"
 
 #include <errno.h>

@@ -443,3 +443,45 @@ Test(start, one_process_agrees_with_itself)
     cr_assert_null(comm);
     oct_comm_close(&comm);
 }
+
+/* --- programs that have MPI themselves ---------------------------------------------------------- */
+
+/* Nothing is left of 200 communicators, of all ranks or a part, and MPI is still the program's. */
+Test(guest, an_mpi_program_keeps_its_mpi_and_its_process, .timeout = 90)
+{
+    oct_process job = oct_process_run(LIMIT_S, OCT_BINARY_DIR "/ranks/rank_guest", "first", NULL);
+    oct_check_exit(job, 0); /* MPI without mpirun sets a launcher's variables */
+    oct_check_said(job, "a guest on 1 ranks");
+    oct_process_free(&job);
+    job = oct_mpirun(3, LIMIT_S, "rank_guest", "first", NULL);
+    oct_check_exit(job, 0);
+    oct_check_said(job, "a guest on 3 ranks");
+    cr_assert_eq(oct_process_said_times(&job, "octet"), 0, "%s", job.err);
+    oct_process_free(&job);
+}
+
+/* mpirun complains of ranks that leave without MPI_Finalize, by its exit status, too. */
+Test(guest, what_octet_began_ends_once_with_the_program, .timeout = 90)
+{
+    oct_process job = oct_mpirun(2, LIMIT_S, "rank_guest", "began", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "2 ranks\n"), 2, "%s", job.out);
+    cr_assert_eq(oct_process_said_times(&job, "MPI ends\n"), 2, "%s", job.out);
+    oct_process_free(&job);
+}
+
+Test(guest, a_communicator_outlives_mpi_as_an_error, .timeout = 90)
+{
+    oct_process job = oct_mpirun(2, LIMIT_S, "rank_guest", "finalized", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "closed\n"), 2, "%s", job.out);
+    oct_process_free(&job);
+}
+
+Test(guest, a_lost_rank_is_an_error_and_the_program_lives, .timeout = 90)
+{
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_guest", "lost", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "alive\n"), 3, "%s", job.out);
+    oct_process_free(&job);
+}

@@ -25,6 +25,11 @@ Test(train_step, trained_state_does_not_depend_on_ranks, .timeout = 240)
     static const int ranks[] = {1, 2, 3, 4, 5};
     char digest[72] = "";
     check_on_ranks("rank_train_step", ranks, OCT_COUNT(ranks), digest);
+    /* Two parts of an MPI program at once, while its other threads use MPI. */
+    oct_process job = oct_mpirun(4, 60, "rank_train_step", "pairs", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, digest), 2, "%s and\n%s", digest, job.out);
+    oct_process_free(&job);
 }
 
 Test(train_step, a_transformer_does_not_depend_on_ranks_or_threads, .timeout = 240)

@@ -67,6 +67,7 @@ static inline oct_comm *rank_open(double deadline_s)
 {
     oct_comm *comm = NULL;
     oct_log_setup(OCT_LOG_INFO, true);
+    oct_process_own();
     oct_status status = oct_comm_open(&comm, deadline_s);
     if (status != OCT_OK) exit(rank_report(status));
     return comm;

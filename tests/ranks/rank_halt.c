@@ -25,10 +25,10 @@ int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
     return PMPI_Init_thread(argc, argv, wanted, provided);
 }
 
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *copy)
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *copy, MPI_Request *request)
 {
     halt_at("dup");
-    return PMPI_Comm_dup(comm, copy);
+    return PMPI_Comm_idup(comm, copy, request);
 }
 
 int MPI_Finalize(void)

@@ -1,5 +1,6 @@
 /* A network trained by quant/train/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
- * digest of the trained state, which must not depend on the number of ranks. */
+ * digest of the trained state, which must not depend on the number of ranks. Any argument: pairs of ranks train it, each
+ * pair for itself, in a program that has MPI already and whose other threads use it all the time. */
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/file/file.h"
@@ -8,6 +9,8 @@
 #include "tests/ranks/rank.h"
 
 #include <math.h>
+#include <mpi.h>
+#include <pthread.h>
 #include <string.h>
 
 enum { SAMPLES = 22, LEAF = 4, SIDE = 6, IMAGE = SIDE * SIDE, CLASSES = 3 };
@@ -197,9 +200,55 @@ static void skip_one(oct_train_step *step, int64_t first)
                "skipped %d, word %d", (int)result.skipped, (int)step->flag[1]);
 }
 
-int main(void)
+static MPI_Comm pair_comm, thread_comm;
+static _Atomic bool trained;
+static int messages;
+
+/* Sums over all ranks, which have all trained when the sum is their number. */
+static void *exchange(void *user)
 {
-    comm = rank_open(60);
+    int size, done = 0;
+    MPI_Comm_size(thread_comm, &size);
+    for (; done < size; messages++) {
+        int mine = trained;
+        MPI_Allreduce(&mine, &done, 1, MPI_INT, MPI_SUM, thread_comm);
+    }
+    return user;
+}
+
+static void open_pair(pthread_t *thread)
+{
+    int rank, level;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &pair_comm);
+    MPI_Comm_dup(MPI_COMM_WORLD, &thread_comm);
+    RANK_CHECK(NULL, level == MPI_THREAD_MULTIPLE, "MPI has no threads");
+    RANK_CHECK(NULL, pthread_create(thread, NULL, exchange, NULL) == 0, "no thread");
+    RANK_OK(NULL, oct_comm_open_mpi(&comm, (int)MPI_Comm_c2f(pair_comm), 60));
+    MPI_Comm_free(&pair_comm);
+}
+
+static void end_pair(pthread_t thread)
+{
+    int over;
+    trained = true;
+    pthread_join(thread, NULL);
+    RANK_CHECK(NULL, messages > 10, "the other thread exchanged %d messages", messages);
+    MPI_Finalized(&over);
+    RANK_CHECK(NULL, !over, "MPI is over");
+    MPI_Comm_free(&thread_comm);
+    MPI_Finalize();
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    (void)argv;
+    if (argc > 1)
+        open_pair(&thread);
+    else
+        comm = rank_open(60);
     const oct_collective *group = oct_comm_collective(comm);
     const oct_qconfig qconfig = oct_qconfig_default();
     const oct_qconfig_setter setter = oct_setter_default(&qconfig);
@@ -234,5 +283,6 @@ int main(void)
     print_digest(root, &result, sums);
     oct_module_destroy(&root);
     oct_comm_close(&comm);
+    if (argc > 1) end_pair(thread);
     return 0;
 }
