@@ -196,8 +196,8 @@ bool oct_process_is_own(void);
 oct_status oct_mpi_runs(bool *runs) OCT_NODISCARD;
 /* OCT_USAGE where MPI has been ended, or this thread may not call it. */
 oct_status oct_mpi_check(void) OCT_NODISCARD;
-/* A transport enters MPI, which starts unless it runs, and leaves it; the last that leaves ends it in Octet's own
- * process, the exit of the program elsewhere. orderly: as of a transport's close. */
+/* A transport enters MPI, which starts unless it runs, and leaves it. What Octet has started ends then in its own process,
+ * at the exit of the program elsewhere. orderly: as of a transport's close. */
 oct_status oct_mpi_enter(double deadline_s) OCT_NODISCARD;
 void oct_mpi_leave(bool orderly, double deadline_s);
 

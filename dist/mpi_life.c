@@ -130,7 +130,8 @@ oct_status oct_mpi_enter(double deadline_s)
 void oct_mpi_leave(bool orderly, double deadline_s)
 {
     if (!orderly) life.lost = true;
-    if (--life.entered > 0 || !orderly || !oct_process_is_own()) return;
+    life.entered--;
+    if (!orderly || !oct_process_is_own()) return;
     oct_watchdog_begin(OCT_RANK_IN_FINALIZE, deadline_s);
     MPI_Finalize();
     oct_watchdog_end();

@@ -210,7 +210,7 @@ static oct_status enter_comm(mpi_transport **transport, MPI_Comm comm)
     mpi_transport *t = *transport;
     int length = 0, inter = 0;
     OCT_CHECK(
-        comm != MPI_COMM_NULL && is_known(comm, &inter), OCT_USAGE,
+        comm == MPI_COMM_WORLD || (comm != MPI_COMM_NULL && is_known(comm, &inter)), OCT_USAGE,
         "MPI knows no communicator by this handle; give MPI_Comm_c2f of one that this process "
         "is a member of, not MPI_COMM_NULL");
     OCT_CHECK(!inter, OCT_USAGE,

@@ -150,3 +150,9 @@ int MPI_Init_thread(int *argc, char ***argv, int wanted, int *granted)
     *granted = wanted;
     return MPI_Init(argc, argv);
 }
+
+int MPI_Query_thread(int *granted)
+{
+    *granted = MPI_THREAD_MULTIPLE;
+    return MPI_SUCCESS;
+}

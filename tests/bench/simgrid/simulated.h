@@ -48,6 +48,9 @@ void *oct_sim_vectors(size_t bytes);
 #define MPI_Irecv(data, bytes, type, peer, any, comm, request)                                     \
     (MPI_Irecv)(oct_sim_buffer(data, bytes, tag), bytes, type, peer, any, comm, request)
 #define MPI_Testsome oct_sim_testsome
+#define MPI_Ibarrier(comm, request) (*(request) = MPI_REQUEST_NULL, MPI_Barrier(comm))
+#define MPI_Comm_idup(comm, copy, request)                                                         \
+    (*(request) = MPI_REQUEST_NULL, MPI_Comm_dup(comm, copy)) /* it has no such */
 #define MPI_Iprobe(peer, tag, comm, found, status) oct_sim_look_around(comm, found)
 #define MPI_Allreduce(in, x, n, type, op, comm) oct_sim_allreduce(x, n, comm)
 #endif

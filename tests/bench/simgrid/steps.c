@@ -117,7 +117,8 @@ int main(int argc, char **argv)
     const trace *t = wanted.faster > 0 ? read_trace(&wanted, argv[1]) : NULL;
     if (!t) return 2;
     oct_sim_may_sleep(true);
-    MUST(oct_transport_mpi(&transport, 1e9));
+    oct_process_own();
+    MUST(oct_transport_mpi(&transport, NULL, 1e9));
     MUST(oct_comm_over(&comm, transport, 1e9));
     replay r = {.all = oct_comm_collective(comm), .trace = t};
     oct_subtree parts[OCT_MAX_PARTS];

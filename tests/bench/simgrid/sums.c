@@ -27,7 +27,8 @@ int main(int argc, char **argv)
     int64_t n = 0, leaves = 0;
     if (argc < 3 || !oct_parse_i64(argv[1], &n) || !oct_parse_i64(argv[2], &leaves)) return 2;
     oct_sim_may_sleep(true);
-    MUST(oct_transport_mpi(&transport, 1e9));
+    oct_process_own();
+    MUST(oct_transport_mpi(&transport, NULL, 1e9));
     MUST(oct_comm_over(&comm, transport, 1e9));
     const oct_collective *all = oct_comm_collective(comm);
     const oct_leaves mine = oct_leaves_split(leaves, 1, all->rank, all->size);
