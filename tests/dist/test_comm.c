@@ -483,5 +483,6 @@ Test(guest, a_lost_rank_is_an_error_and_the_program_lives, .timeout = 90)
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_guest", "lost", NULL);
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "alive\n"), 3, "%s", job.out);
+    cr_assert_eq(oct_process_said_times(&job, "octet: "), 0, "%s", job.err);
     oct_process_free(&job);
 }
