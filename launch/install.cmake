@@ -51,7 +51,8 @@ install(DIRECTORY core quant dist io DESTINATION include/octet
     # Templates, which mean nothing alone.
     PATTERN "panel.h" EXCLUDE PATTERN "vnni256.h" EXCLUDE PATTERN "neon.h" EXCLUDE
     PATTERN "*_loop*.h" EXCLUDE)
-install(DIRECTORY core/include/octet dist/include/octet ${PROJECT_BINARY_DIR}/include/octet DESTINATION include FILES_MATCHING PATTERN "*.h")
+file(GLOB headers LIST_DIRECTORIES true */include/octet)
+install(DIRECTORY ${headers} ${PROJECT_BINARY_DIR}/include/octet DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(FILES launch/octet.h
     DESTINATION include/octet)
 install(FILES launch/plugin.h DESTINATION include/octet/launch)

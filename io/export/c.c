@@ -6,7 +6,6 @@
 #include "core/base/mem.h"
 #include "io/batch/normalise.h"
 #include "io/export/program_parts.h"
-#include "quant/program/planner.h"
 #include "quant/rounding/qparams.h"
 
 #include <ctype.h>

@@ -3,7 +3,6 @@
 #include "io/export/c_form.h"
 
 #include "core/base/mem.h"
-#include "quant/program/planner.h"
 
 #include <stdarg.h>
 #include <stdio.h>

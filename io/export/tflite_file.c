@@ -4,7 +4,6 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/export/flat_writer.h"
-#include "quant/program/planner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -49,11 +49,7 @@ static inline bool oct_model_has_recipe(const oct_model *model)
  * knows, or there is one output, or names of classes say that they are no values. */
 bool oct_model_gives_values(const oct_model *model);
 
-/* What running a model from a file may take where `large` is not set: bytes of the values of one sample, and work
- * (oct_program_costs) for one sample and for all golden inputs. */
-#define OCT_MODEL_BYTES ((int64_t)1 << 28)
-#define OCT_MODEL_WORK 0x1p36
-#define OCT_MODEL_SET_WORK 0x1p48 /* for a test set */
+#define OCT_MODEL_SET_WORK 0x1p48
 /* Checks that running the model for `samples` takes no more than OCT_MODEL_SET_WORK multiply-adds: OCT_DATA.
  * large: it may. */
 oct_status oct_model_check_work(const oct_model *model, int64_t samples, bool large,

@@ -7,7 +7,6 @@
 #include "core/base/mem.h"
 #include "io/file/file.h"
 #include "io/model/class_names.h"
-#include "quant/convert/convert.h"
 #include "quant/program/step.h"
 
 #include <stdio.h>
@@ -21,38 +20,6 @@ enum {
 };
 static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 26;
 static const int64_t array_numel_max = (int64_t)1 << 28;
-
-#define ALLOW "; if you trust it, --allow-large, or `large` in options, takes it all the same"
-
-/* Checks one sample and all golden inputs against the limits of model.h. A small file can ask for a lot: values are
- * described, not stored. */
-static oct_status check_costs(const oct_model *model)
-{
-    const int64_t golden = model->certificate.golden_count;
-    oct_program_cost cost;
-    OCT_TRY(oct_program_costs(&model->program, &cost));
-    OCT_CHECK(cost.bytes <= OCT_MODEL_BYTES, OCT_DATA,
-              "the values of one sample take %s, more than %s" ALLOW,
-              oct_text_size(cost.bytes).text, oct_text_size(OCT_MODEL_BYTES).text);
-    const double all = cost.work * (double)(golden > 0 ? golden : 1);
-    OCT_CHECK(cost.work <= OCT_MODEL_WORK && all <= 2 * OCT_MODEL_WORK, OCT_DATA,
-              "one sample takes as long as %.3g multiply-adds and %lld golden inputs as long as "
-              "%.3g, more than %.3g and %.3g" ALLOW,
-              cost.work, (long long)golden, all, OCT_MODEL_WORK, 2 * OCT_MODEL_WORK);
-    return OCT_OK;
-}
-
-oct_status oct_model_check_work(const oct_model *model, int64_t samples, bool large,
-                                const char *path)
-{
-    oct_program_cost cost;
-    OCT_TRY(oct_program_costs(&model->program, &cost));
-    const double all = cost.work * (double)samples;
-    OCT_CHECK(large || all <= OCT_MODEL_SET_WORK, OCT_DATA,
-              "%s: %lld samples take as long as %.3g multiply-adds, more than %.3g" ALLOW, path,
-              (long long)samples, all, OCT_MODEL_SET_WORK);
-    return OCT_OK;
-}
 
 /* An HDF5 file that a model is written to or read from: what it holds is listed once, for both. */
 typedef struct model_file {
@@ -230,7 +197,7 @@ static oct_status read_checksummed(oct_model *model, const void *bytes, size_t s
     return status;
 }
 
-static oct_status load_any(oct_model *model, const char *path, bool large)
+static oct_status read_any(oct_model *model, const char *path)
 {
     void *bytes = NULL;
     size_t size;
@@ -241,8 +208,6 @@ static oct_status load_any(oct_model *model, const char *path, bool large)
     oct_status status =
         flat ? oct_model_read_flat(model, bytes, size) : read_checksummed(model, bytes, size);
     if (status == OCT_OK && flat) status = oct_model_check(model);
-    if (status == OCT_OK && !large) status = check_costs(model);
-    if (status == OCT_OK) status = oct_fallbacks_check(&model->program, false);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);
         oct_model_free(model);
@@ -251,13 +216,13 @@ static oct_status load_any(oct_model *model, const char *path, bool large)
     return status;
 }
 
-oct_status oct_model_load(oct_model *model, const char *path, bool large)
+oct_status oct_model_read(oct_model *model, const char *path)
 {
     fenv_t rounding;
     OCT_CHECK(model && path, OCT_USAGE, "a model is loaded from a path; NULL is none");
     *model = (oct_model){0};
     oct_round_to_nearest(&rounding);
-    const oct_status status = load_any(model, path, large);
+    const oct_status status = read_any(model, path);
     oct_round_as_before(&rounding);
     return status;
 }

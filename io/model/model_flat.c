@@ -1,4 +1,4 @@
-/* A model as a flat file (quant/program/flat_layout.h), written and read. A model that is read has copies of what the file
+/* A model as a flat file (quant/program/flat.h), written and read. A model that is read has copies of what the file
  * has, so that it is owned as any other. What the file says twice, for programs that map it and for commands, must agree:
  * pixels with mean and standard deviation, golden outputs with the digests of golden values. */
 #include "io/model/model_file.h"
@@ -8,12 +8,9 @@
 #include "io/batch/normalise.h"
 #include "io/file/file.h"
 #include "quant/program/flat.h"
-#include "quant/program/flat_layout.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { PIXELS = 256 }; /* values of a byte */
 
 /* The texts of the section TEXTS, in their order there. */
 static char **flat_text(oct_model *m, int i)
@@ -26,13 +23,18 @@ static char **flat_text(oct_model *m, int i)
     return texts[i];
 }
 
-/* The values that normalising makes of the pixels 0 to 255 of a channel. */
-static void normalise_pixels(const oct_model *m, uint64_t channel, float values[PIXELS])
+void oct_model_pixels(const oct_model *m, int64_t channel, float values[OCT_PIXEL_VALUES])
 {
-    uint8_t pixels[PIXELS];
-    for (int i = 0; i < PIXELS; i++)
+    uint8_t pixels[OCT_PIXEL_VALUES];
+    for (int i = 0; i < OCT_PIXEL_VALUES; i++)
         pixels[i] = (uint8_t)i;
-    oct_normalise(pixels, PIXELS, 1, &m->mean[channel], &m->std[channel], values);
+    oct_normalise(pixels, OCT_PIXEL_VALUES, 1, &m->mean[channel], &m->std[channel], values);
+}
+
+int64_t oct_model_pixel_tables(const oct_model *m)
+{
+    const int64_t channels = m->program.values[m->program.inputs[0]].c;
+    return channels > OCT_REALS_MAX ? 1 : channels;
 }
 
 bool oct_model_is_flat(const void *bytes, size_t size)
@@ -52,29 +54,10 @@ static oct_status copy_array(void *to /* T ** */, const void *from, size_t count
     return OCT_OK;
 }
 
-/* Reads the text once more, for a program that owns itself, and copies the arrays that it lacks. */
-static oct_status copy_program(oct_program *to, const oct_flat *flat)
-{
-    uint64_t bytes;
-    const char *text = oct_flat_items(flat, OCT_FLAT_PROGRAM, &bytes);
-    OCT_TRY(oct_program_read_text(to, text, (size_t)bytes));
-    for (int64_t i = 0; i < to->num_steps; i++) {
-        const oct_step *from = &oct_flat_program(flat)->steps[i];
-        const oct_step_type *type = oct_step_type_of(from->kind);
-        for (int k = 0; k < type->num_arrays; k++)
-            OCT_TRY(copy_array(oct_step_slot(&to->steps[i], &type->arrays[k]),
-                               oct_step_data(from, &type->arrays[k]),
-                               (size_t)oct_step_array_numel(from, &type->arrays[k]),
-                               oct_dtype_bytes(type->arrays[k].dtype)));
-    }
-    return OCT_OK;
-}
-
 static oct_status copy_texts(oct_model *m, const oct_flat *flat)
 {
-    size_t name_bytes;
-    uint64_t bytes;
-    const char *names = oct_flat_class_names(flat, &name_bytes);
+    uint64_t name_bytes, bytes;
+    const char *names = oct_flat_items(flat, OCT_FLAT_CLASS_NAMES, &name_bytes);
     const char *text = oct_flat_items(flat, OCT_FLAT_TEXTS, &bytes);
     for (int i = 0; i < OCT_FLAT_TEXT_COUNT; text += strlen(text) + 1, i++)
         if (*text) OCT_TRY(oct_strdup(flat_text(m, i), text));
@@ -87,16 +70,16 @@ static oct_status copy_means(oct_model *m, const oct_flat *flat, const uint8_t *
 {
     uint64_t numbers;
     const float *pixels = oct_flat_items(flat, OCT_FLAT_PIXELS, &numbers);
-    const size_t channels = (size_t)numbers / PIXELS;
-    float values[PIXELS];
+    const size_t channels = (size_t)numbers / OCT_PIXEL_VALUES;
+    float values[OCT_PIXEL_VALUES];
     OCT_CHECK(channels <= OCT_REALS_MAX, OCT_DATA, "has pixels for more than %d channels",
               OCT_REALS_MAX);
     memcpy(m->mean, *at, channels * sizeof(float));
     memcpy(m->std, *at + channels * sizeof(float), channels * sizeof(float));
     *at += 2 * channels * sizeof(float);
     for (size_t c = 0; c < channels; c++) {
-        normalise_pixels(m, c, values);
-        OCT_CHECK(memcmp(values, pixels + c * PIXELS, sizeof values) == 0, OCT_DATA,
+        oct_model_pixels(m, (int64_t)c, values);
+        OCT_CHECK(memcmp(values, pixels + c * OCT_PIXEL_VALUES, sizeof values) == 0, OCT_DATA,
                   "its pixels are not those of its mean and standard deviation");
     }
     return OCT_OK;
@@ -136,7 +119,7 @@ static oct_status copy_golden(oct_model *m, const oct_flat *flat, const uint8_t 
 static oct_status copy_model(oct_model *m, const oct_flat *flat, const oct_flat_header *header)
 {
     uint64_t count;
-    OCT_TRY(copy_program(&m->program, flat));
+    OCT_TRY(oct_program_copy(&m->program, oct_flat_program(flat)));
     memcpy(m->checkpoint_digest, header->model_digest, sizeof m->checkpoint_digest);
     OCT_TRY(copy_texts(m, flat));
     const oct_flat_model *from = oct_flat_items(flat, OCT_FLAT_MODEL, &count);
@@ -157,7 +140,7 @@ oct_status oct_model_read_flat(oct_model *model, const void *bytes, size_t size)
 {
     oct_flat *flat;
     *model = (oct_model){0};
-    OCT_TRY(oct_flat_take_any(&flat, bytes, size));
+    OCT_TRY(oct_flat_take(&flat, bytes, size));
     const oct_status status = copy_model(model, flat, bytes);
     oct_flat_close(&flat);
     return status;
@@ -194,7 +177,7 @@ static uint64_t array_bytes(const oct_step *step, const oct_step_array *array)
 static oct_status count_items(flat_writer *f)
 {
     const oct_program *p = f->program;
-    const int64_t channels = p->values[p->inputs[0]].c, golden = f->model.certificate.golden_count;
+    const int64_t golden = f->model.certificate.golden_count;
     uint64_t *count = f->count;
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
@@ -212,9 +195,9 @@ static oct_status count_items(flat_writer *f)
     }
     if (oct_error_count() > 0) return OCT_PREPARE;
     OCT_TRY(oct_program_write_text(p, &f->text));
-    const int64_t tables = channels > OCT_REALS_MAX ? 1 : channels;
+    const int64_t tables = oct_model_pixel_tables(&f->model);
     count[OCT_FLAT_PROGRAM] = f->text.length;
-    count[OCT_FLAT_PIXELS] = PIXELS * (uint64_t)tables;
+    count[OCT_FLAT_PIXELS] = OCT_PIXEL_VALUES * (uint64_t)tables;
     count[OCT_FLAT_CLASS_NAMES] = f->model.class_names ? strlen(f->model.class_names) : 0;
     count[OCT_FLAT_GOLDEN_INPUT] = (uint64_t)(golden * oct_inputs_numel(p));
     count[OCT_FLAT_GOLDEN_OUTPUT] = (uint64_t)(golden * oct_value_numel(&p->values[p->output]));
@@ -250,7 +233,7 @@ static void write_model_section(flat_writer *f)
 {
     oct_model *m = &f->model;
     const oct_certificate *c = &m->certificate;
-    const size_t means = (size_t)f->count[OCT_FLAT_PIXELS] / PIXELS * sizeof *m->mean;
+    const size_t means = (size_t)f->count[OCT_FLAT_PIXELS] / OCT_PIXEL_VALUES * sizeof *m->mean;
     oct_flat_model *to = section(f, OCT_FLAT_MODEL);
     uint8_t *after = (uint8_t *)(to + 1);
     char *end = section(f, OCT_FLAT_TEXTS);
@@ -312,8 +295,8 @@ oct_status oct_model_write_flat(const oct_model *model, void **bytes, size_t *si
     memcpy(section(&f, OCT_FLAT_PROGRAM), f.text.data, f.text.length);
     write_arrays(&f);
     float *pixels = section(&f, OCT_FLAT_PIXELS);
-    for (uint64_t c = 0; c < f.count[OCT_FLAT_PIXELS] / PIXELS; c++)
-        normalise_pixels(model, c, pixels + c * PIXELS);
+    for (uint64_t c = 0; c < f.count[OCT_FLAT_PIXELS] / OCT_PIXEL_VALUES; c++)
+        oct_model_pixels(model, (int64_t)c, pixels + c * OCT_PIXEL_VALUES);
     if (model->class_names)
         memcpy(section(&f, OCT_FLAT_CLASS_NAMES), model->class_names,
                (size_t)f.count[OCT_FLAT_CLASS_NAMES]);

@@ -4,7 +4,6 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/export/format.h"
-#include "quant/program/planner.h"
 #include "quant/program/step.h"
 
 const char *const oct_device_figure_names[OCT_DEVICE_FIGURES] = {"flash", "scratch",

@@ -7,7 +7,6 @@
  * OpenMP is not entered. Watching runs all samples as a single block instead, so that every value can
  * be shown whole. Float fallbacks are run by the host, which each thread opens for itself.
  */
-#include "quant/program/planner.h"
 #include "quant/program/step.h"
 
 #include "core/base/cpu.h"
@@ -27,6 +26,12 @@ static _Atomic pid_t first_process;
  * larger blocks, since each block reads them again. */
 static const int64_t block_bytes = 512 * 1024;
 
+struct oct_packed {
+    uint8_t **step; /* of each step, into `constants`; NULL without */
+    uint8_t *constants;
+    int64_t bytes;
+};
+
 struct oct_runtime {
     const oct_program *program;
     const oct_kernel *kernel;
@@ -36,9 +41,8 @@ struct oct_runtime {
     atomic_flag busy;     /* a thread runs it */
     int64_t *offsets;     /* of each value, for one sample; -1: the caller's */
     int64_t sample_bytes; /* of the plan */
-    uint8_t **packed;     /* of each step, into `constants`; NULL without */
-    uint8_t *constants;
-    int64_t constant_bytes;
+    const oct_packed *packed;
+    oct_packed *own; /* is `packed`; NULL: that is the caller's */
     uint8_t *memory; /* values of all threads */
     int64_t memory_bytes;
     uint8_t *scratch;      /* one part a thread */
@@ -56,30 +60,45 @@ typedef struct frame {
     void **fallbacks;
 } frame;
 
-/* Packs the constants of all steps into one block of memory. */
-static oct_status pack_constants(oct_runtime *rt)
+oct_status oct_packed_create(oct_packed **packed, const oct_program *program)
 {
-    const oct_program *program = rt->program;
+    const oct_kernel *kernel = oct_kernel_here();
+    oct_packed *made = NULL;
+    oct_status status;
+    *packed = NULL;
+    OCT_TRY(oct_program_check(program));
+    OCT_TRY(oct_alloc(&made, 1, sizeof *made));
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (type->pack)
-            rt->constant_bytes +=
-                oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
+            made->bytes += oct_round_up(type->packed_bytes(program, step, kernel), OCT_CACHE_LINE);
     }
-    OCT_TRY(oct_alloc(&rt->constants, (size_t)rt->constant_bytes, 1));
-    oct_mem_advise_huge_pages(rt->constants, (size_t)rt->constant_bytes);
-    OCT_TRY(oct_alloc(&rt->packed, (size_t)program->num_steps, sizeof *rt->packed));
-    uint8_t *next = rt->constants;
+    OCT_TRY_OUT(oct_alloc(&made->constants, (size_t)made->bytes, 1));
+    oct_mem_advise_huge_pages(made->constants, (size_t)made->bytes);
+    OCT_TRY_OUT(oct_alloc(&made->step, (size_t)program->num_steps, sizeof *made->step));
+    uint8_t *next = made->constants;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (!type->pack) continue;
-        rt->packed[i] = next;
-        type->pack(program, step, rt->kernel, next);
-        next += oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
+        made->step[i] = next;
+        type->pack(program, step, kernel, next);
+        next += oct_round_up(type->packed_bytes(program, step, kernel), OCT_CACHE_LINE);
     }
+    *packed = made;
     return OCT_OK;
+out:
+    oct_packed_destroy(&made);
+    return status;
+}
+
+void oct_packed_destroy(oct_packed **packed)
+{
+    if (!*packed) return;
+    oct_free(&(*packed)->step);
+    oct_free(&(*packed)->constants);
+    oct_free(packed);
 }
 
 static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
@@ -96,7 +115,7 @@ static oct_status plan_memory(oct_runtime *rt)
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
     const int64_t share = (rt->max_batch + rt->threads - 1) / rt->threads;
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
-    rt->block = clamp_to_range((block_bytes + rt->constant_bytes / 4) / sample, 1, share);
+    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
 
     const int64_t block_samples = rt->block * rt->threads;
     const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
@@ -115,17 +134,28 @@ static oct_status plan_memory(oct_runtime *rt)
     return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
 }
 
+enum { FLOAT_LAYERS_NAMED = 5 };
+
 /* Lets the host open each float fallback, once for each thread. */
 static oct_status open_fallbacks(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
-    bool any = false;
-    for (int64_t i = 0; i < program->num_steps; i++)
-        any |= program->steps[i].kind == OCT_STEP_FLOAT;
-    if (!any) return OCT_OK;
-    OCT_CHECK(rt->host, OCT_PREPARE,
-              "the program has layers that stay float, which this runtime cannot run; quantize "
-              "them, or run the model with the octet program");
+    oct_text layers = {0};
+    int64_t count = 0;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        if (program->steps[i].kind != OCT_STEP_FLOAT) continue;
+        if (count < FLOAT_LAYERS_NAMED && !rt->host)
+            OCT_TRY(oct_text_add(&layers, "%s%s", count ? ", " : "", program->steps[i].name));
+        count++;
+    }
+    if (count == 0) return OCT_OK;
+    if (!rt->host)
+        (void)oct_fail(OCT_PREPARE,
+                       "%lld of its layers stay float (%s%s), which only the library octet "
+                       "computes; link that one (pkg-config octet), or quantize them",
+                       (long long)count, layers.data, count > FLOAT_LAYERS_NAMED ? ", ..." : "");
+    oct_text_free(&layers);
+    if (!rt->host) return OCT_PREPARE;
     OCT_TRY(oct_alloc(&rt->fallbacks, (size_t)(rt->threads * program->num_steps), sizeof(void *)));
     for (int64_t i = 0; i < rt->threads * program->num_steps; i++) {
         const oct_step *step = &program->steps[i % program->num_steps];
@@ -153,7 +183,11 @@ static oct_status take_options(oct_runtime *rt, const oct_runtime_options *optio
 static oct_status make_ready(oct_runtime *rt, const oct_runtime_options *options)
 {
     OCT_TRY(take_options(rt, options));
-    OCT_TRY(pack_constants(rt));
+    rt->packed = options ? options->packed : NULL;
+    if (!rt->packed) {
+        OCT_TRY(oct_packed_create(&rt->own, rt->program));
+        rt->packed = rt->own;
+    }
     OCT_TRY(plan_memory(rt));
     return open_fallbacks(rt);
 }
@@ -167,7 +201,6 @@ oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
     OCT_CHECK(runtime, OCT_USAGE, "a runtime needs a place, and has NULL");
     *runtime = NULL;
     OCT_CHECK(program, OCT_USAGE, "a runtime needs a program, and has NULL");
-    OCT_TRY(oct_program_check(program));
     OCT_TRY(oct_alloc(&rt, 1, sizeof *rt));
     rt->program = program;
     rt->kernel = oct_kernel_here();
@@ -191,8 +224,7 @@ void oct_runtime_destroy(oct_runtime **runtime)
         if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
     oct_free(&rt->fallbacks);
     oct_free(&rt->offsets);
-    oct_free(&rt->packed);
-    oct_free(&rt->constants);
+    oct_packed_destroy(&rt->own);
     oct_free(&rt->memory);
     oct_free(&rt->scratch);
     oct_free(runtime);
@@ -201,9 +233,9 @@ void oct_runtime_destroy(oct_runtime **runtime)
 size_t oct_runtime_bytes(const oct_runtime *rt)
 {
     return sizeof *rt +
-           (size_t)(rt->constant_bytes + rt->memory_bytes + rt->scratch_bytes * rt->threads) +
+           (size_t)(rt->packed->bytes + rt->memory_bytes + rt->scratch_bytes * rt->threads) +
            (size_t)rt->program->num_values * sizeof *rt->offsets +
-           (size_t)rt->program->num_steps * sizeof *rt->packed;
+           (size_t)rt->program->num_steps * sizeof *rt->packed->step;
 }
 
 /* Where a value is in memory: in the plan's, or the caller's. */
@@ -231,7 +263,7 @@ static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number
         type->run(&(oct_step_run){.program = rt->program,
                                   .step = step,
                                   .kernel = rt->kernel,
-                                  .packed = rt->packed[number],
+                                  .packed = rt->packed->step[number],
                                   .samples = f->samples,
                                   .input = input,
                                   .output = output,

@@ -3,23 +3,9 @@
 #include "quant/program/flat.h"
 
 #include "core/base/mem.h"
-#include "core/base/text.h"
-#include "quant/program/flat_layout.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { PIXEL_VALUES = 256 }; /* of a byte: the entries of a table of normalised values */
-static const uint64_t bytes_max = UINT64_C(1) << 34;
-/* What a small file may ask for: bytes and work of one sample, as of other model files. */
-static const int64_t cost_bytes_max = INT64_C(1) << 28;
-static const double work_max = 0x1p36;
 
 const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
 #define X(name, bytes) bytes,
@@ -30,7 +16,6 @@ const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
 struct oct_flat {
     const uint8_t *bytes;
     size_t size;
-    bool mapped;
     oct_program program; /* tables are its own, arrays the file's */
 };
 
@@ -148,21 +133,18 @@ static oct_status check_rest(const oct_flat *f)
 {
     const oct_program *p = &f->program;
     const oct_value *in = &p->values[p->inputs[0]], *out = &p->values[p->output];
-    const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / PIXEL_VALUES;
+    const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / OCT_PIXEL_VALUES;
     const float *pixels = section(f, OCT_FLAT_PIXELS);
-    OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % PIXEL_VALUES == 0 &&
+    OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % OCT_PIXEL_VALUES == 0 &&
                   (tables == 1 || tables == (uint64_t)in->c),
               OCT_DATA, "has pixels for another number of channels");
-    for (uint64_t i = 0; i < tables * PIXEL_VALUES; i++)
+    for (uint64_t i = 0; i < tables * OCT_PIXEL_VALUES; i++)
         OCT_CHECK(isfinite(pixels[i]), OCT_DATA, "has a pixel that is no finite number");
     OCT_CHECK(count_of(f, OCT_FLAT_GOLDEN_INPUT) % (uint64_t)oct_inputs_numel(p) == 0 &&
                   count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
                       golden_count(f) * (uint64_t)oct_value_numel(out),
               OCT_DATA, "has golden inputs without outputs, or outputs without inputs");
-    const char *names = section(f, OCT_FLAT_CLASS_NAMES), *text = section(f, OCT_FLAT_TEXTS);
-    for (uint64_t i = 0; i < count_of(f, OCT_FLAT_CLASS_NAMES); i++)
-        OCT_CHECK(names[i] == '\n' || ((unsigned char)names[i] >= ' ' && names[i] != 0x7f),
-                  OCT_DATA, "the names of its classes are not lines of text");
+    const char *text = section(f, OCT_FLAT_TEXTS);
     const int64_t digests = (int64_t)golden_count(f) * p->num_values;
     OCT_CHECK(count_of(f, OCT_FLAT_MODEL) == oct_flat_model_bytes((int64_t)tables, digests),
               OCT_DATA, "its certificate is cut short");
@@ -180,18 +162,6 @@ static oct_status check_rest(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Refuses a program that takes too much memory or time for one sample: a small file may be made to ask for a lot. */
-static oct_status check_costs(const oct_flat *f)
-{
-    oct_program_cost cost;
-    OCT_TRY(oct_program_costs(&f->program, &cost));
-    OCT_CHECK(cost.bytes <= cost_bytes_max && cost.work <= work_max, OCT_DATA,
-              "one sample takes %s and as long as %.3g multiply-adds, more than %s and %.3g",
-              oct_text_size(cost.bytes).text, cost.work, oct_text_size(cost_bytes_max).text,
-              work_max);
-    return OCT_OK;
-}
-
 static oct_status read_and_check(oct_flat *f)
 {
     OCT_TRY(check_header(f));
@@ -203,7 +173,7 @@ static oct_status read_and_check(oct_flat *f)
     return check_rest(f);
 }
 
-oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
+oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
 {
     oct_flat *f = NULL;
     *flat = NULL;
@@ -220,53 +190,10 @@ oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
     return status;
 }
 
-/* Checks the bytes of a flat file, and what its program costs, and makes them an oct_flat, which borrows them. */
-oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
-{
-    OCT_TRY(oct_flat_take_any(flat, bytes, size));
-    const oct_status status = check_costs(*flat);
-    if (status != OCT_OK) oct_flat_close(flat);
-    return status;
-}
-
-static oct_status map_file(const char *path, void **bytes, size_t *size)
-{
-    struct stat found;
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
-    OCT_CHECK(file >= 0, OCT_DATA, "cannot be opened: %s", strerror(errno));
-    const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
-    *size = known && found.st_size > 0 ? (size_t)found.st_size : 0;
-    *bytes = MAP_FAILED;
-    if (*size >= sizeof(oct_flat_header) && *size <= bytes_max)
-        *bytes = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, file, 0);
-    close(file);
-    OCT_CHECK(*size >= sizeof(oct_flat_header) && *size <= bytes_max, OCT_DATA,
-              "is no flat file of an int8 model");
-    OCT_CHECK(*bytes != MAP_FAILED, OCT_RESOURCE, "cannot be mapped into memory: %s",
-              strerror(errno));
-    return OCT_OK;
-}
-
-oct_status oct_flat_open(oct_flat **flat, const char *path)
-{
-    void *bytes = NULL;
-    size_t size = 0;
-    *flat = NULL;
-    if (map_file(path, &bytes, &size) != OCT_OK) return oct_fail_prefix("%s", path);
-    const oct_status status = oct_flat_take(flat, bytes, size);
-    if (status == OCT_OK) {
-        (*flat)->mapped = true;
-        return OCT_OK;
-    }
-    munmap(bytes, size);
-    return oct_fail_prefix("%s", path);
-}
-
 void oct_flat_close(oct_flat **flat)
 {
     oct_flat *f = *flat;
     if (!f) return;
-    if (f->mapped) munmap((void *)(uintptr_t)f->bytes, f->size);
     for (int64_t i = 0; i < f->program.num_steps; i++) {
         const oct_step_type *type = oct_step_type_of(f->program.steps[i].kind);
         for (int k = 0; k < type->num_arrays; k++) /* the file's own, not to be freed */
@@ -285,51 +212,4 @@ const void *oct_flat_items(const oct_flat *flat, int kind, uint64_t *count)
 const oct_program *oct_flat_program(const oct_flat *flat)
 {
     return &flat->program;
-}
-
-int oct_flat_classes(const oct_flat *flat)
-{
-    return (int)model_of(flat)->classes;
-}
-
-const char *oct_flat_class_names(const oct_flat *flat, size_t *bytes)
-{
-    *bytes = (size_t)count_of(flat, OCT_FLAT_CLASS_NAMES);
-    return section(flat, OCT_FLAT_CLASS_NAMES);
-}
-
-void oct_flat_normalise(const oct_flat *flat, const uint8_t *pixels, float *values)
-{
-    const oct_value *in = &flat->program.values[flat->program.inputs[0]];
-    const float *table = section(flat, OCT_FLAT_PIXELS);
-    const int64_t tables = (int64_t)count_of(flat, OCT_FLAT_PIXELS) / PIXEL_VALUES;
-    for (int64_t i = 0; i < oct_value_numel(in); i++)
-        values[i] = table[i % tables * PIXEL_VALUES + pixels[i]];
-}
-
-oct_status oct_flat_verify(const oct_flat *flat)
-{
-    const oct_program *p = &flat->program;
-    const size_t bytes = oct_value_bytes(&p->values[p->output]);
-    const float *golden = section(flat, OCT_FLAT_GOLDEN_INPUT), *input[OCT_PROGRAM_INPUTS];
-    const uint8_t *expected = section(flat, OCT_FLAT_GOLDEN_OUTPUT);
-    oct_runtime *runtime = NULL;
-    uint8_t *output = NULL;
-    oct_status status;
-    OCT_TRY_OUT(oct_alloc(&output, bytes, 1));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, p, NULL));
-    for (uint64_t n = 0; n < golden_count(flat); n++, expected += bytes) {
-        for (int i = 0; i < p->num_inputs; i++) {
-            input[i] = golden;
-            golden += oct_value_numel(&p->values[p->inputs[i]]);
-        }
-        OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output));
-        OCT_CHECK_OUT(memcmp(output, expected, bytes) == 0, OCT_MISMATCH,
-                      "golden input %llu: the output has other bits than the one in the file",
-                      (unsigned long long)n);
-    }
-out:
-    oct_runtime_destroy(&runtime);
-    oct_free(&output);
-    return status;
 }

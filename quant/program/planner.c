@@ -1,6 +1,6 @@
 /* The memory plan is a first fit over intervals. A value lives from the step that makes it to its last use; in order of
  * creation each takes the lowest offset where it overlaps no value that lives at the same time. */
-#include "quant/program/planner.h"
+#include "quant/program/program.h"
 
 #include "core/tensor/op_args.h"
 #include "core/base/mem.h"
@@ -140,4 +140,19 @@ oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost)
     oct_status status = oct_plan_values(program, offsets, &cost->bytes);
     oct_free(&offsets);
     return status;
+}
+
+oct_status oct_program_check_costs(const oct_program *program, int64_t golden)
+{
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(program, &cost));
+    OCT_CHECK(cost.bytes <= OCT_PROGRAM_BYTES, OCT_DATA,
+              "the values of one sample take %s, more than %s" OCT_ALLOW_LARGE,
+              oct_text_size(cost.bytes).text, oct_text_size(OCT_PROGRAM_BYTES).text);
+    const double all = cost.work * (double)(golden > 0 ? golden : 1);
+    OCT_CHECK(cost.work <= OCT_PROGRAM_WORK && all <= 2 * OCT_PROGRAM_WORK, OCT_DATA,
+              "one sample takes as long as %.3g multiply-adds and %lld golden inputs as long as "
+              "%.3g, more than %.3g and %.3g" OCT_ALLOW_LARGE,
+              cost.work, (long long)golden, all, OCT_PROGRAM_WORK, 2 * OCT_PROGRAM_WORK);
+    return OCT_OK;
 }

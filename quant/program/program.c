@@ -31,6 +31,58 @@ void oct_program_free(oct_program *program)
     *program = (oct_program){0};
 }
 
+static oct_status copy_block(void *to /* T ** */, const void *from, size_t count, size_t size)
+{
+    void *own;
+    OCT_TRY(oct_alloc(&own, count, size));
+    if (count > 0) memcpy(own, from, count * size);
+    memcpy(to, &own, sizeof own);
+    return OCT_OK;
+}
+
+static oct_status copy_fallback(oct_fallback **copy, const oct_fallback *fallback)
+{
+    OCT_TRY(oct_alloc(copy, 1, sizeof **copy));
+    **copy = *fallback;
+    (*copy)->arrays = NULL;
+    OCT_TRY(oct_alloc(&(*copy)->arrays, (size_t)fallback->num_arrays, sizeof *fallback->arrays));
+    for (int64_t i = 0; i < fallback->num_arrays; i++) {
+        const oct_fallback_array *from = &fallback->arrays[i];
+        oct_fallback_array *to = &(*copy)->arrays[i];
+        *to = (oct_fallback_array){.dtype = from->dtype, .shape = from->shape};
+        OCT_TRY(oct_strdup(&to->name, from->name));
+        OCT_TRY(copy_block(&to->data, from->data, (size_t)oct_shape_numel(&from->shape),
+                           oct_dtype_bytes(from->dtype)));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_program_copy(oct_program *copy, const oct_program *program)
+{
+    *copy = *program;
+    copy->values = NULL;
+    copy->steps = NULL;
+    OCT_TRY(copy_block(&copy->values, program->values, (size_t)program->num_values,
+                       sizeof *program->values));
+    OCT_TRY(oct_alloc(&copy->steps, (size_t)program->num_steps, sizeof *copy->steps));
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *from = &program->steps[i];
+        const oct_step_type *type = oct_step_type_of(from->kind);
+        oct_step *to = &copy->steps[i];
+        *to = *from;
+        if (from->kind == OCT_STEP_FLOAT) to->fallback = NULL;
+        for (int k = 0; k < type->num_arrays; k++)
+            memset(oct_step_slot(to, &type->arrays[k]), 0, sizeof(void *));
+        for (int k = 0; k < type->num_arrays; k++)
+            OCT_TRY(copy_block(oct_step_slot(to, &type->arrays[k]),
+                               oct_step_data(from, &type->arrays[k]),
+                               (size_t)oct_step_array_numel(from, &type->arrays[k]),
+                               oct_dtype_bytes(type->arrays[k].dtype)));
+        if (from->kind == OCT_STEP_FLOAT) OCT_TRY(copy_fallback(&to->fallback, from->fallback));
+    }
+    return OCT_OK;
+}
+
 /* Checks type, shape and qparams of a value. */
 static oct_status check_value(const oct_program *program, int64_t number)
 {

@@ -34,7 +34,7 @@ typedef enum oct_step_kind {
         OCT_STEP_KINDS
 } oct_step_kind;
 
-enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64 };
+enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64, OCT_PIXEL_VALUES = 256 /* of a byte */ };
 
 /* A float layer that stays in the program: what made it, and its state. */
 typedef struct oct_fallback_array {
@@ -141,12 +141,31 @@ typedef struct oct_program {
 } oct_program;
 
 int64_t oct_inputs_numel(const oct_program *program); /* of one sample, all inputs together */
+/* Copies a program that has passed its check; *copy is to be freed by the caller, also on failure. */
+oct_status oct_program_copy(oct_program *copy, const oct_program *program) OCT_NODISCARD;
 void oct_program_free(oct_program *program);
 
 /* Every invariant that the runtime relies on: numbers in range, each value made once before use,
  * shapes that fit, arrays present, overflow bounds, total sizes within limits. Programs from files
  * pass through here before anything else touches them. */
 oct_status oct_program_check(const oct_program *program) OCT_NODISCARD;
+
+/* Where the values of a program live in one block of memory: values that are never needed at the same time share bytes
+ * (planner.c). */
+
+/* Bytes that are in use from a first to a last moment, both included. */
+typedef struct oct_interval {
+    int64_t first, last, offset, bytes;
+} oct_interval;
+/* Returns the lowest offset where x overlaps none of these that are in use at the same time. */
+int64_t oct_lowest_fit(const oct_interval *placed, int64_t count, const oct_interval *x);
+
+/* Finds offsets[num_values] and *bytes for one sample, in units of 64; n samples use n times both. The
+ * program's inputs and output belong to the caller and get no offset (-1). */
+oct_status oct_plan_values(const oct_program *program, int64_t *offsets,
+                           int64_t *bytes) OCT_NODISCARD;
+/* Sets last[v] to the last step that uses value v, or the one that makes it. */
+void oct_find_last_uses(const oct_program *program, int64_t *last);
 
 /* What running a program that has passed the check takes, for one sample: bytes of the values that are in
  * memory at a time, and time as the number of multiply-adds of 8-bit codes that take about as long. */
@@ -156,6 +175,13 @@ typedef struct oct_program_cost {
 } oct_program_cost;
 /* Finds the cost of one sample by the memory plan and the shapes of the steps. */
 oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost) OCT_NODISCARD;
+/* Refuses a program that takes more than these for a sample, or more than twice the work for its golden inputs: a small
+ * file may ask for a lot. OCT_DATA with what to do if it is trusted. */
+#define OCT_PROGRAM_BYTES ((int64_t)1 << 28)
+#define OCT_PROGRAM_WORK 0x1p36
+#define OCT_ALLOW_LARGE                                                                            \
+    "; if you trust it, --allow-large, or `large` in options, takes it all the same"
+oct_status oct_program_check_costs(const oct_program *program, int64_t golden) OCT_NODISCARD;
 
 /* Who runs float fallbacks; the integer runtime itself knows no float layer. Samples are run one by
  * one, so results do not depend on who goes together in a batch. */
@@ -164,6 +190,11 @@ typedef struct oct_fallback_host {
     oct_status (*run)(void *state, int64_t samples, const float *const *input, float *output);
     void (*close)(void *state);
 } oct_fallback_host;
+
+/* The constants of a program in the layout of this machine's kernels, which any number of its runtimes may share. */
+typedef struct oct_packed oct_packed;
+oct_status oct_packed_create(oct_packed **packed, const oct_program *program) OCT_NODISCARD;
+void oct_packed_destroy(oct_packed **packed);
 
 /* A program made ready for this machine: weights packed, one block of memory planned. It is for one thread at a time. */
 typedef struct oct_runtime oct_runtime;
@@ -174,6 +205,7 @@ typedef struct oct_runtime_options {
      * fallbacks. After a fork the child's runs have one. */
     int threads;
     const oct_fallback_host *host; /* NULL: there is none */
+    const oct_packed *packed;      /* of the program, borrowed; NULL: the runtime makes its own */
 } oct_runtime_options;
 enum { OCT_RUNTIME_THREADS_MAX = 1024 };
 /* options: NULL for the defaults. The program is borrowed and must outlive the runtime. OCT_PREPARE if it has float

@@ -5,12 +5,9 @@
 #include "io/model/model_file.h"
 #include "launch/deploy/certificate.h"
 #include "quant/program/flat.h"
-#include "quant/program/flat_layout.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/net.h"
 #include "tests/quant/program_maker.h"
-
-#define EXAMPLE "tests/example/deploy_flat.c"
-#include "tests/fuzz/example.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,8 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     oct_program_cost cost;
     if (status == OCT_OK && oct_program_costs(oct_flat_program(flat), &cost) == OCT_OK &&
         cost.work < 0x1p24 && cost.bytes < 1 << 20) {
-        status = oct_flat_verify(flat);
-        FUZZ_EXAMPLE(flat);
+        oct_net *net;
+        status = oct_net_open_bytes(&net, copy, size, NULL);
+        fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA), NULL);
+        if (status == OCT_OK) run_net(net);
     }
     oct_flat_close(&flat);
     oct_model model;

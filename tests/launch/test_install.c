@@ -117,26 +117,38 @@ Test(install, cmake_finds_shared_objects_and_archives_in_a_moved_tree)
 Test(install, make_builds_all_examples_and_the_network_runs_in_integers)
 {
     shell("unset PKG_CONFIG_PATH; " MAKE "&& cd octet/share/octet/examples && ./own_network && "
-          "ls deploy plugin/example.so plugin/methods.so && make clean");
+          "ls frames/frames cxx/classes plugin/example.so plugin/methods.so && make clean");
     oct_check_exit(job, 0);
     oct_check_said(job, "the same bits in integers");
 }
 
 /* Each example in a folder of its own, built by its own Makefile from the installed files and run there, and what it
- * prints then. In the folder above are a model, run/model.int8.h5 and model.flat, and images.raw: 40 images for it of
- * 12 x 12 pixels and one channel. */
+ * prints then. In the folder above are a model, run/model.int8.h5 and model.flat, images.raw, 40 images for it of 12 x 12
+ * pixels and one channel, and their classes as octet run finds them. */
 static const struct {
     const char *name, *command, *prints;
 } examples[] = {
     {"plugin", "ls *.so", "example.so\nmethods.so\ntasks.so\n"},
+    {"frames", "./frames ../run/model.int8.h5 ../images.raw | cut -d, -f1 | cmp - ../classes", ""},
+    {"cxx", "./classes ../run/model.int8.h5 ../images.raw | cmp - ../classes", ""},
 };
+
+/* Bytes of a real run's test images, IDX without its header, and what octet run says of them. */
+static void make_model(void)
+{
+    small_start();
+    shell("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && "
+          "octet/bin/octet run run/model.int8.h5 --input data/t10k-images-idx3-ubyte --count 40 | "
+          "sed -n 's/^image [0-9]*: \\(class [0-9]*\\),.*/\\1/p' >classes && "
+          "test $(wc -l <classes) = 40 && test $(sort -u classes | wc -l) -gt 1 && "
+          "octet/bin/octet export run/model.int8.h5 --format flat -o model.flat >log");
+    oct_check_exit(job, 0);
+}
 
 Test(install, each_example_is_built_and_run_in_a_folder_of_its_own)
 {
     char command[1000];
-    small_start();
-    must("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && "
-         "octet/bin/octet export run/model.int8.h5 --format flat -o model.flat >log");
+    make_model();
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
         snprintf(command, sizeof command,
                  "cp -r octet/share/octet/examples/%s . && cd %s && "
@@ -158,58 +170,56 @@ Test(install, the_version_is_there_as_numbers)
     oct_check_said(job, "2 " OCT_VERSION "\n" OCT_VERSION "\n");
 }
 
-/* Bytes of a real run's test images: IDX without its header. The model's own program says the same of
- * them. */
-static void make_model(void)
+/* frames/, linked with octet-runtime, and flat/, with octet-flat. */
+static void make_frames(void)
 {
-    small_start();
-    shell("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && " MAKE
-          "deploy && mv octet/share/octet/examples/deploy .");
+    make_model();
+    shell("cp -r octet/share/octet/examples/frames . && cp -r frames flat && make -C frames && "
+          "make -C flat LIBRARY=octet-flat");
     oct_check_exit(job, 0);
 }
 
 Test(install, a_model_is_deployed_without_mpi_and_blas)
 {
-    make_model();
-    shell("./deploy run/model.int8.h5 images.raw | cut -d, -f1 >mine && "
-          "octet/bin/octet run run/model.int8.h5 --input data/t10k-images-idx3-ubyte --count 40 | "
-          "sed -n 's/^image [0-9]*: \\(class [0-9]*\\),.*/\\1/p' >octets && "
-          "test $(wc -l <mine) = 40 && cmp mine octets && test $(sort -u mine | wc -l) -gt 1");
-    oct_check_exit(job, 0);
-    shell("ldd deploy | grep -iE 'mpi|blas|yaml|jansson|open-(rte|pal)|hwloc|hdf5|curl'; echo "
-          "looked; "
-          "ldd octet/bin/octet | grep -c libmpi");
+    make_frames();
+    shell("ldd frames/frames | grep -iE 'mpi|blas|yaml|jansson|open-(rte|pal)|hwloc|hdf5|curl'; "
+          "echo looked; ldd octet/bin/octet | grep -c libmpi");
     oct_check_exit(job, 0);
     cr_assert_str_eq(job.out, "looked\n1\n");
+    shell(OCT_PROGRAM " train r.yaml output=floats quant.float_layers=[features.3] >log && "
+                      "frames/frames floats/model.int8.h5 images.raw");
+    oct_check_exit(job, 4);
+    oct_check_said(job, "frames: floats/model.int8.h5: ");
 }
 
 /* What a flat file is read with: the C library, libm and OpenMP, and what these need themselves. */
 Test(install, a_flat_file_is_deployed_with_the_c_library_alone)
 {
-    make_model();
-    shell(MAKE
-          "deploy_flat && mv octet/share/octet/examples/deploy_flat . && "
-          "octet/bin/octet export run/model.int8.h5 --format flat -o a.flat && "
-          "./deploy run/model.int8.h5 images.raw >h5 && ./deploy_flat a.flat images.raw >flat && "
-          "test $(wc -l <flat) = 40 && cmp h5 flat");
+    make_frames();
+    shell("frames/frames run/model.int8.h5 images.raw >h5 && flat/frames model.flat images.raw | "
+          "cmp - h5 && test $(wc -l <h5) = 40");
     oct_check_exit(job, 0);
-    shell("ldd deploy_flat | grep -vE 'linux-vdso|liboctet-flat|libm\\.|libgomp|libc\\.|ld-linux'; "
+    shell("ldd flat/frames | grep -vE 'linux-vdso|liboctet-flat|libm\\.|libgomp|libc\\.|ld-linux'; "
           "echo looked");
     cr_assert_str_eq(job.out, "looked\n");
-    shell("printf x | dd of=a.flat bs=1 seek=9000 conv=notrunc status=none; "
-          "./deploy_flat a.flat images.raw");
-    oct_check_exit(job, 1);
-    oct_check_said(job, "deploy_flat: a.flat: is damaged: its digest differs");
+    shell("flat/frames run/model.int8.h5 images.raw");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "run/model.int8.h5: is an HDF5 model, which liboctet-flat does not read; "
+                        "link octet-runtime, or export it with --format flat");
+    shell("printf x | dd of=model.flat bs=1 seek=9000 conv=notrunc status=none; "
+          "flat/frames model.flat images.raw");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "frames: model.flat: is damaged: its digest differs");
 }
 
 Test(install, a_deployed_program_says_what_is_wrong_with_a_model)
 {
-    make_model();
+    make_frames();
     shell("printf x | dd of=run/model.int8.h5 bs=1 seek=9000 conv=notrunc status=none; "
-          "./deploy run/model.int8.h5 images.raw");
-    oct_check_exit(job, 1);
-    oct_check_said(job, "deploy: run/model.int8.h5: is damaged: its SHA-256 differs");
-    shell("./deploy run/checkpoints/step-00000007.h5 images.raw");
-    oct_check_exit(job, 1);
+          "frames/frames run/model.int8.h5 images.raw");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "frames: run/model.int8.h5: is damaged: its SHA-256 differs");
+    shell("frames/frames run/checkpoints/step-00000007.h5 images.raw");
+    oct_check_exit(job, 3);
     oct_check_said(job, "is not an int8 model");
 }

@@ -2,7 +2,6 @@
  * and thread counts. */
 #include "quant/program/program.h"
 
-#include "quant/program/planner.h"
 #include "quant/program/step.h"
 #include "tests/quant/program_maker.h"
 #include "tests/quant/quant_random.h"
@@ -525,9 +524,10 @@ Test(runtime, reports_the_sentence_of_a_fallback_that_fails)
     omp_set_num_threads(3);
     cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = SAMPLES}),
                  OCT_PREPARE);
-    cr_assert_str_eq(oct_error_message(0),
-                     "the program has layers that stay float, which this runtime cannot run; "
-                     "quantize them, or run the model with the octet program");
+    cr_assert_str_eq(
+        oct_error_message(0),
+        "1 of its layers stay float (fallback), which only the library octet computes; "
+        "link that one (pkg-config octet), or quantize them");
     fail_open_at = 2;
     cr_assert_eq(oct_runtime_create(
                      &rt, &p, &(oct_runtime_options){.max_batch = SAMPLES, .host = &fake_host}),
