@@ -194,13 +194,20 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
     return read_recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
 }
 
-/* Adds a list of a number for each channel. */
-static oct_status add_channels(oct_text *text, const char *key, const float *value, int64_t count)
+static bool is_given(const char *const *overrides, size_t count, const char *key)
 {
-    OCT_TRY(oct_text_add(text, "  %s: [", key));
-    for (int64_t i = 0; i < count; i++)
-        OCT_TRY(oct_text_add(text, "%s%.9g", i > 0 ? ", " : "", (double)value[i]));
-    return oct_text_add(text, "]\n");
+    bool given = false;
+    for (size_t i = 0; i < count; i++)
+        given = given || strncmp(overrides[i], key, strlen(key)) == 0;
+    return given;
+}
+
+/* Sets a number for each channel; a model may have others than recipes allow. */
+static void set_channels(oct_reals *reals, const float *value, int64_t channels)
+{
+    reals->count = channels <= OCT_REALS_MAX ? (int)channels : 1;
+    for (int i = 0; i < reals->count; i++)
+        reals->value[i] = (double)value[i];
 }
 
 oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oct_model *m,
@@ -208,27 +215,23 @@ oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oc
 {
     const oct_value *in = &m->program.values[m->program.inputs[0]],
                     *out = &m->program.values[m->program.output];
-    const int64_t channels = in->c <= OCT_REALS_MAX ? in->c : 1;
     const bool values = oct_model_gives_values(m);
     const bool map = out->h * out->w > 1 && (out->dtype == OCT_S32 ? 1 : m->classes) == out->c;
     const char *goal = values ? "values" : map ? "map" : "class";
-    bool all = true; /* data without a test part are for testing as a whole */
     oct_text text = {0};
-    oct_status status = OCT_OK;
-    for (size_t i = 0; i < count; i++)
-        all = all && strncmp(overrides[i], "data.split=", 11) != 0;
-    OCT_TRY_OUT(oct_text_add(&text,
-                             "schema: 1\nmodel:\n  name: program\nloss:\n  kind: %s\n"
-                             "data:\n  goal: %s\n  classes: %d\n  channels: %d\n%s",
-                             values ? "mse" : "cross_entropy", goal, m->classes,
-                             in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : ""));
-    OCT_TRY_OUT(add_channels(&text, "mean", m->mean, channels));
-    OCT_TRY_OUT(add_channels(&text, "std", m->std, channels));
-    OCT_TRY_OUT(oct_recipe_read(recipe, file, text.data, overrides, count));
-    if (all) recipe->data_split = 1;
-out:
+    oct_status status = oct_text_add(&text,
+                                     "schema: 1\nmodel:\n  name: program\nloss:\n  kind: %s\n"
+                                     "data:\n  goal: %s\n  classes: %d\n  channels: %d\n%s",
+                                     values ? "mse" : "cross_entropy", goal, m->classes,
+                                     in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : "");
+    if (status == OCT_OK) status = oct_recipe_read(recipe, file, text.data, overrides, count);
     oct_text_free(&text);
-    return status;
+    OCT_TRY(status);
+    if (!is_given(overrides, count, "data.mean=")) set_channels(&recipe->data_mean, m->mean, in->c);
+    if (!is_given(overrides, count, "data.std=")) set_channels(&recipe->data_std, m->std, in->c);
+    /* Data without a test part are for testing as a whole. */
+    if (!is_given(overrides, count, "data.split=")) recipe->data_split = 1;
+    return OCT_OK;
 }
 
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,

@@ -134,6 +134,8 @@ static const own_case on_data[] = {
     {ONE(OWN_COLOUR), "eval $m.int8.h5 --data wrong.npz", 3,
      "takes images of 8 x 8 x 3, but those of the data are 4 x 4 x 3", NULL},
     {ONE(OWN_COLOUR), "eval $m.int8.h5 --data wrong.npz data.size=8", 0, "of 10", NULL},
+    {ONE(OWN_COLOUR), "eval $m.int8.h5 --data $m.npz data.mean=[-9,9,9] data.std=[1,0.1,0.01]", 0,
+     "of 24", "16 of 24"},
     {ONE(OWN_COLOUR), "eval $m.int8.h5 --data nowhere", 3, "nowhere: there is no such folder",
      NULL},
     {ONE(OWN_COLOUR), "eval $m.int8.h5 --data $m.npz data.labels=w", 3,
