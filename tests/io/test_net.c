@@ -49,6 +49,16 @@ static void program_of_large_logits(oct_program *p)
     program_of_pixels(p, OCT_F32, 40.0f);
 }
 
+static void program_of_grey_pixels(oct_program *p)
+{
+    program_begin(p);
+    const int32_t image = program_input(p, H, W, 1);
+    const int32_t codes = program_value(p, OCT_U8, H, W, 1, 0.25f, 100);
+    p->output = program_value(p, OCT_F32, H, W, 1, 0, 0);
+    program_step(p, OCT_STEP_QUANTIZE, "quant", image, NONE, codes);
+    program_step(p, OCT_STEP_DEQUANTIZE, "last", codes, NONE, p->output);
+}
+
 static void program_of_numbers(oct_program *p)
 {
     program_of_pixels(p, OCT_S32, 0.25f);
@@ -505,6 +515,12 @@ Test(net, wrong_arguments_have_a_sentence)
     OK(oct_net_of_model(&net, &model, NULL));
     model.golden_digest[2 * 32] ^= 1;
     refused(oct_net_verify(net), OCT_MISMATCH, "golden input 0: the output has other bits");
+    end_model();
+    begin_model(program_of_grey_pixels);
+    OK(oct_net_of_model(&net, &model, NULL));
+    refused(oct_net_run_pixels(net, 1, pixels, &(oct_pixels){.order = OCT_PIXELS_REVERSED}, y),
+            OCT_USAGE, "one channel");
+    OK(oct_net_run_pixels(net, 1, pixels, &(oct_pixels){.order = OCT_PIXELS_PADDED}, y));
 }
 
 Test(net, files_that_are_no_model_are_refused_by_their_name)
@@ -521,6 +537,41 @@ Test(net, files_that_are_no_model_are_refused_by_their_name)
     refused(oct_net_open_bytes(&net, "\211HDF\r\n\032\n and so on", 20, NULL), OCT_USAGE,
             "these bytes are an HDF5 model");
     cr_assert_null(net);
+}
+
+/* Opens, clones and runs pixels; frees everything. */
+static oct_status use_net(const char *path)
+{
+    static const uint8_t pixels[9 * 8 * 3];
+    int32_t class;
+    oct_net *clone = NULL;
+    oct_status status = oct_net_open(&net, path, NULL);
+    if (status == OCT_OK) status = oct_net_clone(&clone, net);
+    if (status == OCT_OK) status = oct_net_classify(clone, 1, pixels, NULL, &class, NULL);
+    if (status == OCT_OK) status = oct_net_verify(net);
+    oct_net_close(&net);
+    oct_net_close(&clone);
+    return status;
+}
+
+Test(net, whichever_allocation_fails_nothing_is_left)
+{
+    static const char *const files[] = {"net.flat", "net.int8.h5"};
+    make_model(program_small);
+    for (int i = 0; i < 2; i++) {
+        OK(use_net(files[i]));
+        oct_status status = OCT_RESOURCE;
+        for (int64_t k = 1; status != OCT_OK; k++) {
+            const size_t before = oct_mem_live();
+            oct_mem_fail_after(k);
+            status = use_net(files[i]);
+            oct_mem_fail_after(0);
+            cr_assert(status == OCT_OK || status == OCT_RESOURCE, "%s, %d: %s", files[i], (int)k,
+                      oct_error_message(0));
+            cr_assert_eq(oct_mem_live(), before);
+            cr_assert(status != OCT_OK || k > 15, "%d", (int)k);
+        }
+    }
 }
 
 /* A plane of 2^28 numbers: half a gigabyte of codes, which a file of a few kilobytes asks for. */

@@ -10,7 +10,11 @@
  * mode of the calling thread does not matter, and is as it was afterwards.
  *
  * A net is for one thread at a time: a second one gets OCT_USAGE. oct_net_clone makes another of the same model, which
- * shares its weights. Images are rows of columns of channels (H, W, C).
+ * shares its file and weights. Images are rows of columns of channels (H, W, C).
+ *
+ * What fails returns OCT_USAGE for a wrong argument, OCT_DATA for a file that is missing, damaged or asks for too much,
+ * OCT_PREPARE for layers that stay float where the library has no modules for them (only the library octet has), and
+ * OCT_RESOURCE where memory is out; the sentences name the file.
  */
 #ifndef OCTET_NET_H
 #define OCTET_NET_H
@@ -32,14 +36,16 @@ typedef struct oct_net_options {
     bool large;
 } oct_net_options;
 
-/* Opens a model. options: NULL for the defaults. On failure *net is NULL. */
+/* Opens a model. options: NULL for the defaults. On failure *net is NULL. A flat file is mapped, and must not change until
+ * the net and all its clones are closed; replace it by renaming another one. */
 OCT_API oct_status oct_net_open(oct_net **net, const char *path,
                                 const oct_net_options *options) OCT_NODISCARD;
 /* Opens a flat file that lies in memory, at any address. The bytes are copied unless they begin at a multiple of 64;
  * then they are borrowed until the net and all its clones are closed. */
 OCT_API oct_status oct_net_open_bytes(oct_net **net, const void *bytes, size_t size,
                                       const oct_net_options *options) OCT_NODISCARD;
-/* Makes another net of the same model, with the same options, for another thread. Either may be closed first. */
+/* Makes another net of the same model, with the same options, for another thread. Either may be closed first. It costs the
+ * memory of the values between layers, but no weights. `net` may be at work meanwhile. */
 OCT_API oct_status oct_net_clone(oct_net **clone, const oct_net *net) OCT_NODISCARD;
 /* Frees the net and sets *net to NULL; NULL is allowed. */
 OCT_API void oct_net_close(oct_net **net);
@@ -60,7 +66,7 @@ typedef struct oct_port {
     size_t bytes;     /* in the caller's array */
     oct_port_type type;
     /* The codes that the floats become, or that they come from: real = scale * (code - zero_point). bits 0: none, as of
-     * results that are not quantized. */
+     * results that are not quantized, and scale and zero_point are 0, too. */
     int bits;
     float scale;
     int32_t zero_point;
@@ -72,21 +78,22 @@ OCT_API const oct_port *oct_net_input(const oct_net *net, int i);
 OCT_API const oct_port *oct_net_output(const oct_net *net);
 /* Bytes of a sample's pixels in oct_net_run_pixels, H * W * C; 0: the net has several inputs. */
 OCT_API size_t oct_net_pixels(const oct_net *net);
-/* Number of classes that the outputs stand for, and their names; NULL: class k has no name. */
+/* Number of classes that the outputs stand for (of values, how many there are), and the name of class k, in UTF-8; NULL: it
+ * has none. Names live as long as the net. */
 OCT_API int oct_net_num_classes(const oct_net *net);
 OCT_API const char *oct_net_class_name(const oct_net *net, int k);
-/* Classes that oct_net_classify gives for one sample: 1, or as many as a sample has pixels in the output. */
+/* Classes that oct_net_classify gives for one sample: 1, or as many as the output has pixels. */
 OCT_API int64_t oct_net_num_rows(const oct_net *net);
 
-/* Runs `samples` samples, at most max_batch. inputs[i]: samples x input i, normalised as in training; output:
- * samples x the output. Neither NaN nor infinite inputs fail: they become the lowest or highest code. Allocates nothing
- * where no layer is float. */
+/* Runs `samples` samples, 0 to max_batch. inputs[i]: samples x input i, normalised as in training; output: samples x the
+ * output. NaN and infinite inputs do not fail: they become the lowest or highest code. Allocates nothing where no layer is
+ * float. */
 OCT_API oct_status oct_net_run(oct_net *net, int64_t samples, const float *const *inputs,
                                void *output) OCT_NODISCARD;
 
 typedef enum oct_pixel_order {
     OCT_PIXELS_AS_TRAINED, /* C bytes for each pixel, such as red, green, blue */
-    OCT_PIXELS_REVERSED,   /* channels in reverse, such as blue, green, red */
+    OCT_PIXELS_REVERSED,   /* channels in reverse, such as blue, green, red; of 2 or more */
     OCT_PIXELS_PADDED,     /* as trained, and one more byte that is not read, such as alpha */
     OCT_PIXELS_REVERSED_PADDED,
     OCT_PIXELS_PLANES /* a plane H x W for each channel */
@@ -99,12 +106,14 @@ typedef struct oct_pixels {
     oct_pixel_order order;
 } oct_pixels;
 
-/* Normalises pixels, bytes from 0 to 255, as training did, and runs. layout: NULL for the default. OCT_USAGE where the
- * net has several inputs. */
+/* Normalises pixels, bytes from 0 to 255, as training did, and runs. Images have the size of the net's input: nothing is
+ * resized. layout: NULL for the default. OCT_USAGE where the net has several inputs. The first call for a net allocates what
+ * max_batch samples take. */
 OCT_API oct_status oct_net_run_pixels(oct_net *net, int64_t samples, const uint8_t *pixels,
                                       const oct_pixels *layout, void *output) OCT_NODISCARD;
-/* The same, and for each row of the output (a sample, or one of its pixels) the number of the best class and its
- * softmax probability, NAN where the net returns class numbers. scores may be NULL. */
+/* The same for nets that return classes: for each row of the output (oct_net_num_rows of each sample) the number of the best
+ * class, the first of equal ones, and its softmax probability, or NAN where the net returns class numbers. scores may be
+ * NULL. */
 OCT_API oct_status oct_net_classify(oct_net *net, int64_t samples, const uint8_t *pixels,
                                     const oct_pixels *layout, int32_t *classes,
                                     float *scores) OCT_NODISCARD;
