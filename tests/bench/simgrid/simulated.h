@@ -48,9 +48,10 @@ void *oct_sim_vectors(size_t bytes);
 #define MPI_Irecv(data, bytes, type, peer, any, comm, request)                                     \
     (MPI_Irecv)(oct_sim_buffer(data, bytes, tag), bytes, type, peer, any, comm, request)
 #define MPI_Testsome oct_sim_testsome
-#define MPI_Ibarrier(comm, request) (*(request) = MPI_REQUEST_NULL, MPI_Barrier(comm))
-#define MPI_Comm_idup(comm, copy, request)                                                         \
-    (*(request) = MPI_REQUEST_NULL, MPI_Comm_dup(comm, copy)) /* it has no such */
+/* It has no MPI_Comm_idup, and these two wait. */
+#define MPI_Ibarrier(comm, request) MPI_Barrier(comm)
+#define MPI_Comm_idup(comm, copy, request) MPI_Comm_dup(comm, copy)
+#define MPI_Test(request, done, status) (*(done) = 1, (void)(request), MPI_SUCCESS)
 #define MPI_Iprobe(peer, tag, comm, found, status) oct_sim_look_around(comm, found)
 #define MPI_Allreduce(in, x, n, type, op, comm) oct_sim_allreduce(x, n, comm)
 #endif
