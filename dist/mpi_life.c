@@ -20,6 +20,7 @@ static struct {
         began; /* the process in which Octet has started MPI; its children inherit what runs at its exit */
     _Atomic int entered; /* transports */
     _Atomic bool lost;   /* ranks, for which MPI_Finalize would wait */
+    bool exits;          /* the program; a C++ program may close communicators later */
 } life;
 
 /* Asks MPI something that is true or false, at any time of its life. */
@@ -97,6 +98,7 @@ oct_status oct_mpi_check(void)
 /* At the exit of a program in which Octet has started MPI. */
 static void end_at_exit(void)
 {
+    life.exits = true;
     if (getpid() != life.began || life.entered > 0 || life.lost) return;
     if (!ask(MPI_Finalized) && ask(MPI_Is_thread_main)) MPI_Finalize();
 }
@@ -131,6 +133,7 @@ void oct_mpi_leave(bool orderly, double deadline_s)
 {
     if (!orderly) life.lost = true;
     life.entered--;
+    if (life.exits) end_at_exit();
     if (!orderly || !oct_process_is_own()) return;
     oct_watchdog_begin(OCT_RANK_IN_FINALIZE, deadline_s);
     MPI_Finalize();

@@ -470,6 +470,14 @@ Test(guest, what_octet_began_ends_once_with_the_program, .timeout = 90)
     oct_process_free(&job);
 }
 
+Test(guest, threads_of_the_program_have_ranks_at_the_same_time, .timeout = 90)
+{
+    oct_process job = oct_mpirun(2, LIMIT_S, "rank_guest", "threads", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "threads ended\n"), 2, "%s", job.out);
+    oct_process_free(&job);
+}
+
 Test(guest, a_communicator_outlives_mpi_as_an_error, .timeout = 90)
 {
     oct_process job = oct_mpirun(2, LIMIT_S, "rank_guest", "finalized", NULL);

@@ -2,6 +2,7 @@
  *
  *     first       the program has MPI; communicators come and go, and nothing of them is left
  *     began       Octet starts MPI, twice two communicators, and ends it when the program exits
+ *     threads     two threads, each with communicators of its own at the same time
  *     finalized   the program ends MPI while a communicator is open
  *     lost        a rank that does not come and one that does not answer; the program's own MPI works on
  */
@@ -13,7 +14,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
-static int copies;
+static _Atomic int copies;
 
 int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *copy, MPI_Request *request)
 {
@@ -195,6 +196,39 @@ static void run_began(void)
     }
 }
 
+/* user: the thread's own communicator of the program. */
+static void *use_communicators(void *user)
+{
+    for (int i = 0; i < 20; i++) {
+        oct_comm *comm = open_part(*(MPI_Comm *)user);
+        const oct_collective *all = oct_comm_collective(comm);
+        for (int64_t turn = 0; turn < 50; turn++) {
+            int64_t most = turn + oct_comm_rank(comm);
+            RANK_OK(comm, all->max_i64(all, &most, 1));
+            RANK_CHECK(comm, most == turn + oct_comm_size(comm) - 1, "most %d", (int)most);
+        }
+        oct_comm_close(&comm);
+    }
+    return user;
+}
+
+static void run_threads(void)
+{
+    enum { THREADS = 2 };
+    MPI_Comm parts[THREADS];
+    pthread_t threads[THREADS];
+    int level;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    for (int i = 0; i < THREADS; i++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &parts[i]);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, use_communicators, &parts[i]);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    printf("threads ended\n");
+    MPI_Finalize();
+}
+
 static void run_finalized(void)
 {
     int64_t one = 1;
@@ -247,6 +281,7 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "";
     if (strcmp(kind, "first") == 0) run_first();
     if (strcmp(kind, "began") == 0) run_began();
+    if (strcmp(kind, "threads") == 0) run_threads();
     if (strcmp(kind, "finalized") == 0) run_finalized();
     if (strcmp(kind, "lost") == 0) run_lost();
     return 0;
