@@ -227,7 +227,7 @@ oct_status oct_context_status(const oct_context *cx)
 
 void *oct_context_adopt(oct_context *cx, oct_status status)
 {
-    if (status == OCT_OK || cx->status != OCT_OK) return NULL;
+    if (!cx || status == OCT_OK || cx->status != OCT_OK) return NULL;
     cx->status = status;
     char path[256];
     if (cx->module && *oct_module_path(cx->module, path)) oct_fail_prefix("%s", path);
@@ -236,22 +236,26 @@ void *oct_context_adopt(oct_context *cx, oct_status status)
 
 void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...)
 {
-    if (cx->status != OCT_OK) return NULL;
+    if (cx && cx->status != OCT_OK) return NULL;
     char text[4096];
     va_list args;
     va_start(args, format);
     int written = oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return oct_context_adopt(cx, oct_fail(code, "%s", written < 0 ? format : text));
+    oct_fail(code == OCT_OK ? OCT_USAGE : code, "%s", written < 0 ? format : text);
+    return oct_context_adopt(cx, oct_fail_code());
 }
 
-bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n)
+bool oct_inputs_present(oct_context *cx, oct_tensor *const *inputs, int n)
 {
-    if (cx->status != OCT_OK) return false;
-    for (int i = 0; i < n; i++) {
+    if (!cx) oct_fail(OCT_USAGE, "an operation is called with a context that is NULL");
+    if (!cx || cx->status != OCT_OK) return false;
+    if (n < 0 || (n > 0 && !inputs))
+        oct_context_fail(cx, OCT_USAGE, "an operation is called with %d inputs%s", n,
+                         inputs ? "" : ", whose array is NULL");
+    for (int i = 0; i < n && cx->status == OCT_OK; i++)
         if (!inputs[i]) return false;
-    }
-    return true;
+    return cx->status == OCT_OK;
 }
 
 bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
@@ -297,12 +301,13 @@ oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, c
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
 {
-    if ((unsigned)dtype > OCT_S64 || shape.ndim < 0 || shape.ndim > OCT_MAX_DIMS)
-        return oct_context_fail(cx, OCT_USAGE, "a tensor of type %d with %d dimensions", (int)dtype,
-                                shape.ndim);
     int64_t numel = oct_shape_numel(&shape);
     size_t bytes;
     char text[96];
+    if (!cx || shape.ndim < 0 || shape.ndim > OCT_MAX_DIMS || !oct_dtype_is_known(dtype))
+        return oct_context_fail(cx, OCT_USAGE,
+                                "a tensor cannot have %d dimensions of type %d; it has at most %d",
+                                shape.ndim, (int)dtype, OCT_MAX_DIMS);
     if (cx->max_numel > 0 && (numel < 0 || numel > cx->max_numel))
         return oct_context_fail(cx, OCT_DATA,
                                 "it makes a tensor of shape %s, more than %lld numbers",

@@ -8,13 +8,45 @@
  */
 #pragma once
 
-#include "core/autograd/call.h"
 #include "core/base/arena.h"
 #include "core/base/collective.h"
 #include "core/base/leaves.h"
 #include "core/kernel/float_kernel.h"
+#include "core/tensor/op_args.h"
+#include "core/tensor/tensor.h"
 
 #include <omp.h>
+
+/* Call sites are what a model's forward calls, one after another: the call of an atomic module, or of an op outside of
+ * atomic modules (a functional op). The trace writes them down; an interceptor, which a prepared model has, may answer
+ * them in place of what the forward names: so a user's forward stays as it is while its operations change. */
+
+/* Of a call, of a model. */
+enum { OCT_MAX_INPUTS = 64, OCT_MODEL_INPUTS = 8 };
+
+/* The trace and the lifetimes hear of each call site that has been executed. */
+typedef struct oct_site {
+    oct_module *module; /* NULL: a functional op */
+    const char *op;     /* its name, or that of the module's type; NULL: an input of the model */
+    oct_tensor *const *input;
+    int num_inputs;
+    oct_tensor *output;
+    const oct_tensor *unhooked; /* of a module: input 0 before its pre hooks; NULL: as input[0] */
+} oct_site;
+
+typedef struct oct_interceptor oct_interceptor;
+struct oct_interceptor {
+    /* Runs the root that it belongs to, in place of the root's forward. */
+    oct_tensor *(*run)(oct_interceptor *self, oct_context *cx, oct_module *root,
+                       oct_tensor *const *x, int n);
+    /* A call site, its module's pre hooks done; module NULL: a functional op. True: answered, with
+     * *y or the context failed. False: the forward's own operation runs. */
+    bool (*call)(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
+                 const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y);
+    /* A dynamic block begins (name), or the innermost one ends (NULL). */
+    void (*block)(oct_interceptor *self, oct_context *cx, oct_module *module, const char *name);
+    void (*destroy)(oct_interceptor *self);
+};
 
 typedef struct oct_trace oct_trace;
 typedef struct oct_lifetimes oct_lifetimes;
@@ -94,10 +126,6 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
 /* Returns the sticky status, whose record is the thread's. */
 oct_status oct_context_status(const oct_context *cx);
 
-/* Fails the context with a sentence (prefixed by the path of the module being called); returns
- * NULL, so `return oct_context_fail(cx, ...)`. Keeps the first failure. */
-void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...) OCT_PRINTF(3, 4);
-
 /* Fails the context with a failure that a call has already recorded; OCT_OK changes nothing. Returns
  * NULL. */
 void *oct_context_adopt(oct_context *cx, oct_status status);
@@ -114,14 +142,10 @@ static inline bool oct_context_frees(const oct_context *cx)
     return cx->lifetimes && !cx->record && !cx->trace;
 }
 
-/* True when the context is well and all n inputs are there: the first line of every op. */
-bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n);
-/* The weaker check for a caller that hands the inputs on and reads none of them itself: they may have
+/* A weaker check than oct_inputs_ok, for a caller that hands the inputs on and reads none of them itself: they may have
  * been freed already. */
-bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n);
+bool oct_inputs_present(oct_context *cx, oct_tensor *const *inputs, int n);
 
-/* Makes a tensor in the arena, whose data are not initialised. NULL on failure (sticky). */
-oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
 /* Makes a tensor over memory of the caller, which operations only read. */
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, const void *data);
 void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; NULL sticky */

@@ -16,7 +16,7 @@
 bool oct_op_intercepted(oct_context *cx, const char *op, const oct_op_args *args,
                         oct_tensor *const *x, int n, oct_tensor **y)
 {
-    if (cx->atomic_depth > 0 || !oct_inputs_present(cx, x, n)) return false;
+    if (!oct_inputs_present(cx, x, n) || cx->atomic_depth > 0) return false;
     oct_interceptor *prepared = cx->interceptor;
     *y = NULL;
     if (prepared && prepared->call(prepared, cx, NULL, op, args, x, n, y)) return true;
@@ -37,17 +37,18 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
 {
     if (!y || !oct_inputs_ok(cx, inputs, n)) return NULL;
-    if (n > OCT_MAX_INPUTS)
-        return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
-                                OCT_MAX_INPUTS);
+    if (!op || n > OCT_MAX_INPUTS)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "%s has %d inputs; an operation has a name and at most %d",
+                                op ? op : "NULL", n, OCT_MAX_INPUTS);
     oct_record_no_grad(cx, op, inputs, n, y);
     bool needed = params;
     for (int i = 0; i < n; i++)
         needed |= inputs[i]->needs_grad;
     if (!cx->record || !needed) return NULL;
     if (!backward)
-        return oct_context_fail(cx, OCT_DEFECT,
-                                "%s has no backward, but its input needs a gradient", op);
+        return oct_context_fail(cx, OCT_USAGE, "%s has no backward, but its input needs a gradient",
+                                op);
     size_t arena_mark = oct_arena_mark(cx->arena);
     oct_node *node = oct_save(cx, sizeof *node);
     if (!node) return NULL;
@@ -68,14 +69,31 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
 
 bool oct_node_save(oct_context *cx, oct_node *node, const void *what, size_t bytes)
 {
-    if (!node) return cx->status == OCT_OK;
+    if (!node) return cx && cx->status == OCT_OK;
+    if (!what) return oct_context_fail(cx, OCT_USAGE, "%s saves NULL for its backward", node->op);
     node->saved = oct_save(cx, bytes);
     if (node->saved) memcpy(node->saved, what, bytes);
     return node->saved;
 }
 
+void *oct_node_saved(const oct_node *node)
+{
+    return node ? node->saved : NULL;
+}
+
+oct_tensor *oct_node_input(const oct_node *node, int i)
+{
+    return node && i >= 0 && i < node->num_inputs ? node->input[i] : NULL;
+}
+
+oct_tensor *oct_node_output(const oct_node *node)
+{
+    return node ? node->output : NULL;
+}
+
 float *oct_grad_new(oct_context *cx, const oct_tensor *t)
 {
+    if (!t) return oct_context_fail(cx, OCT_USAGE, "a gradient is asked for a tensor that is NULL");
     return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
 }
 
@@ -88,11 +106,11 @@ OCT_CLONES void oct_accumulate(int64_t n, const float *x, float *restrict sum)
 void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad)
 {
     if (!grad) return;
-    if (x->needs_grad && !x->grad && cx->status == OCT_OK) {
+    if (x && x->needs_grad && !x->grad && cx->status == OCT_OK) {
         x->grad = grad;
         return;
     }
-    if (x->needs_grad && x->grad) oct_accumulate(oct_numel(x), grad, x->grad);
+    if (x && x->needs_grad && x->grad) oct_accumulate(oct_numel(x), grad, x->grad);
     oct_arena_give(cx->arena, grad);
 }
 
@@ -106,14 +124,17 @@ float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add)
 
 float *oct_detach_grad(oct_tensor *y)
 {
-    float *grad = y->grad;
-    y->grad = NULL;
+    float *grad = y ? y->grad : NULL;
+    if (y) y->grad = NULL;
     return grad;
 }
 
 void oct_param_used(oct_context *cx, oct_param *param)
 {
-    if (cx->record && cx->status == OCT_OK) param->uses++;
+    if (!param)
+        oct_context_fail(cx, OCT_USAGE, "a parameter that an operation uses is NULL");
+    else if (cx->record && cx->status == OCT_OK)
+        param->uses++;
 }
 
 static size_t row_bytes(const oct_context *cx, const oct_param *param)
@@ -123,14 +144,16 @@ static size_t row_bytes(const oct_context *cx, const oct_param *param)
 
 static void fail_too_many_grads(oct_context *cx, const oct_param *param)
 {
-    oct_context_fail(cx, OCT_DEFECT, "parameter %s: more gradients than uses (oct_param_used)",
+    oct_context_fail(cx, OCT_USAGE, "parameter %s: more gradients than uses (oct_param_used)",
                      param->name);
 }
 
 bool oct_param_needs_grads(oct_context *cx, const oct_param *param)
 {
     if (cx->status != OCT_OK) return false;
-    if (!param->parts)
+    if (!param)
+        oct_context_fail(cx, OCT_USAGE, "a parameter whose gradient is asked for is NULL");
+    else if (!param->parts)
         oct_context_fail(cx, OCT_DEFECT, "parameter %s is not bound (oct_params_bind)",
                          param->name);
     else if (param->folded)
@@ -152,6 +175,14 @@ float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
     cx->open_params = param;
     param->rows = rows;
     return rows;
+}
+
+bool oct_leaf_range(const oct_context *cx, int64_t i, int64_t *first, int64_t *end)
+{
+    if (!cx || !first || !end || i < 0 || i >= cx->leaves.local) return false;
+    *first = oct_leaf_begin(&cx->leaves, i);
+    *end = *first + oct_leaf_size(&cx->leaves, i);
+    return true;
 }
 
 void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes)
@@ -189,7 +220,7 @@ static void fold_rows(oct_context *cx, oct_param *param)
 
 void oct_leaf_grads_end(oct_context *cx, oct_param *param)
 {
-    if (cx->status != OCT_OK) return;
+    if (cx->status != OCT_OK || !param) return;
     if (!param->rows || param->uses == 0)
         fail_too_many_grads(cx, param);
     else if (--param->uses == 0)

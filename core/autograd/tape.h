@@ -31,34 +31,16 @@ struct oct_node {
 bool oct_op_intercepted(oct_context *cx, const char *op, const oct_op_args *args,
                         oct_tensor *const *x, int n, oct_tensor **y);
 
-/* Records y as made by op from inputs. Sets y->needs_grad if any input needs one or `params` says
- * that parameters do. Returns the node to fill in saved, or NULL when no backward will come. Also
- * adds a function node to the running trace when outside of atomic modules. */
-oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
-                     oct_tensor *const *inputs, int n, bool params, oct_tensor *y);
-
-/* Copies what the backward of a node needs into node->saved; does nothing where node is NULL, since no backward will
- * come. False when the context has failed. */
-bool oct_node_save(oct_context *cx, oct_node *node, const void *what, size_t bytes);
-
 /* Records an op that no gradient flows through: a node of the trace, none of the tape. */
 void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inputs, int n,
                         oct_tensor *y);
 
-/* Borrows a buffer for a gradient of t, not initialised, to be handed over; NULL on failure
- * (sticky). */
-float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* sum += x */
 void oct_accumulate(int64_t n, const float *x, float *restrict sum);
-/* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
- * back. Does nothing but give it back when x needs none. */
-void oct_add_grad(oct_context *cx, oct_tensor *x, float *grad);
 /* Returns x's gradient buffer to work into directly: the one it has, to be added to (*add), or a
  * new one that becomes x's gradient and is not initialised (not *add). NULL when x needs none or on
  * failure. */
 float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add);
-/* Takes the output's gradient away from the node to change it in place. */
-float *oct_detach_grad(oct_tensor *y);
 
 /* Runs the tape backward from `loss`, whose gradient has been given (oct_add_grad; an op that
  * needs none given runs anyway). The tape is used up afterwards. Gradients are given back,
@@ -69,18 +51,9 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss) OCT_NODISCARD;
 /* Parameter gradients and other sums over the samples of a step are taken leaf by leaf. For small parameters a backward
  * adds to one row a leaf; large parameters take the streams of oct_leaf_stream. */
 
-/* An op that records calls this for each parameter that it uses: uses are counted, so the last one
- * in backward folds. */
-void oct_param_used(oct_context *cx, oct_param *param);
 /* True when gradients may be added to it now; else the context has failed. */
 bool oct_param_needs_grads(oct_context *cx, const oct_param *param);
 
-/* Returns rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward;
- * add to row i what leaf i contributes, then end. The last end folds them into the parameter's
- * parts. */
-float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
-/* Ends a use of the rows; the parameter's last use in this backward sums them along the tree into its parts. */
-void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 /* Adds a leaf's own vector to the digest of the context's watch, which that leaf is under. */
 void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes);
 

@@ -1,7 +1,7 @@
 /* A module is run on an example while its trace is taken. */
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 
 #include <string.h>
 

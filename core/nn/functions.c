@@ -145,6 +145,11 @@ oct_status oct_mean_create(oct_module **m, int axis, bool keep)
     return oct_module_make(m, &oct_mean_type, &(oct_mean_args){axis, keep});
 }
 
+oct_status oct_mean_hw_create(oct_module **m, bool keep)
+{
+    return oct_mean_create(m, OCT_MEAN_PLANE, keep);
+}
+
 static void describe_pool(const oct_module *self, char *text, size_t size)
 {
     char windows[OCT_GEOMETRY_TEXT];
@@ -320,16 +325,20 @@ const oct_module_type oct_sequential_type = {.name = "sequential",
 
 oct_status oct_sequential_create(oct_module **m)
 {
-    return oct_module_create(m, &oct_sequential_type, sizeof(oct_sequential_module));
+    return oct_module_alloc(m, &oct_sequential_type, sizeof(oct_sequential_module));
 }
 
 oct_status oct_sequential_append(oct_module *sequential, oct_module **item)
 {
     oct_sequential_module *self = (oct_sequential_module *)sequential;
-    size_t at = count_items(self);
-    if (at == OCT_SEQUENTIAL_MAX) {
+    const bool fits = self && sequential->type == &oct_sequential_type;
+    const size_t at = fits ? count_items(self) : 0;
+    OCT_CHECK(item && *item, OCT_USAGE, "a module that a sequential gets is NULL");
+    if (!fits || at == OCT_SEQUENTIAL_MAX) {
         oct_module_destroy(item);
-        return oct_fail(OCT_USAGE, "a sequential holds at most %d modules; put one inside another",
+        return oct_fail(OCT_USAGE,
+                        fits ? "a sequential holds at most %d modules; put one inside another"
+                             : "a module, one of up to %d, is appended to what is no sequential",
                         OCT_SEQUENTIAL_MAX);
     }
     char name[24];

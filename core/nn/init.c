@@ -78,5 +78,6 @@ static oct_status init_module(void *user, oct_module *module)
 
 oct_status oct_init_parameters(oct_module *root, uint64_t seed)
 {
+    OCT_CHECK(root, OCT_USAGE, "the network whose parameters get initial values is NULL");
     return oct_module_walk(root, init_module, &(init_walk){.seed = seed});
 }

@@ -242,8 +242,8 @@ static oct_status init_group_norm(oct_module *self)
 LAYER_TYPE(layer_norm, oct_group_norm_module, oct_layer_norm_arg_list,
            oct_layer_norm(cx, x, m->gamma, m->beta, m->args.eps), .init = init_group_norm);
 LAYER_TYPE(group_norm, oct_group_norm_module, oct_group_norm_arg_list,
-           oct_group_norm(cx, x, m->gamma, m->beta, &m->args), .describe = describe_group_norm,
-           .init = init_group_norm);
+           oct_group_norm(cx, x, m->gamma, m->beta, m->args.groups, m->args.eps),
+           .describe = describe_group_norm, .init = init_group_norm);
 
 oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps)
 {

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST_NAME = 63 };
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of live_hooks and last_id */
 static oct_hook *live_hooks;
 static uint64_t last_id;
@@ -50,8 +48,22 @@ static void free_hook(oct_hook *hook)
     oct_free(&hook);
 }
 
+oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
+                               oct_hook_handle *handle)
+{
+    OCT_CHECK(module && fn, OCT_USAGE, "a hook needs a module and a function; one of them is NULL");
+    return oct_hook_add(&module->pre_hooks, fn, user, handle);
+}
+
+oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
+{
+    OCT_CHECK(module && fn, OCT_USAGE, "a hook needs a module and a function; one of them is NULL");
+    return oct_hook_add(&module->hooks, fn, user, handle);
+}
+
 void oct_hook_remove(oct_hook_handle *handle)
 {
+    if (!handle) return;
     pthread_mutex_lock(&lock);
     oct_hook *hook = live_hooks;
     while (hook && hook->id != handle->id)
@@ -78,51 +90,16 @@ void oct_hooks_free(oct_hook **list)
         free_hook(*list);
 }
 
-oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
-                         const oct_file_order *first_order)
+oct_status oct_module_alloc(oct_module **module, const oct_module_type *type, size_t size)
 {
-    OCT_ASSERT(!param->tie && !first->tie);
-    OCT_TRY(oct_alloc(&param->tie, 1, sizeof *param->tie));
-    *param->tie = (oct_tie){.first = first, .first_order = *first_order, .order = *order};
-    first->references++;
-    param->tied = first->tied = true;
-    return OCT_OK;
-}
-
-void oct_param_untie(oct_param *param)
-{
-    if (!param->tie) return;
-    oct_param_release(&param->tie->first);
-    oct_free(&param->tie);
-    param->tied = false;
-}
-
-float *oct_param_own_grad(oct_param *param)
-{
-    if (param->grad != param->own_grad)
-        memcpy(param->own_grad, param->grad, (size_t)oct_numel(&param->value) * sizeof(float));
-    param->grad = param->own_grad;
-    return param->own_grad;
-}
-
-void oct_param_release(oct_param **param)
-{
-    oct_param *self = *param;
-    *param = NULL;
-    if (!self || --self->references > 0) return;
-    oct_param_untie(self);
-    oct_free(&self->name);
-    oct_free(&self->value.data);
-    oct_free(&self);
-}
-
-oct_status oct_module_create(oct_module **module, const oct_module_type *type, size_t size)
-{
+    OCT_CHECK(module, OCT_USAGE, "a %s has no place to be put; the pointer to it is NULL",
+              type->name);
     *module = NULL;
     OCT_ASSERT(size >= sizeof **module);
     oct_module *created;
     OCT_TRY(oct_alloc(&created, 1, size));
     created->type = type;
+    created->size = size;
     created->training = true;
     oct_status status = oct_strdup(&created->name, "");
     if (status != OCT_OK) {
@@ -135,7 +112,7 @@ oct_status oct_module_create(oct_module **module, const oct_module_type *type, s
 
 void oct_module_destroy(oct_module **module)
 {
-    oct_module *self = *module;
+    oct_module *self = module ? *module : NULL;
     if (!self) return;
     if (self->type->destroy) self->type->destroy(self);
     for (size_t i = 0; i < self->num_children; i++) {
@@ -185,7 +162,7 @@ oct_module *oct_module_child(const oct_module *self, const char *name)
 
 oct_param *oct_module_param(const oct_module *self, const char *name)
 {
-    for (size_t i = 0; self && i < self->num_params; i++)
+    for (size_t i = 0; self && name && i < self->num_params; i++)
         if (strcmp(self->params[i]->name, name) == 0) return self->params[i];
     return NULL;
 }
@@ -204,46 +181,78 @@ static oct_buffer *find_buffer(const oct_module *self, const char *name)
     return NULL;
 }
 
+bool oct_is_module_name(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 0 && length <= OCT_NAME_MAX &&
+           length == strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+}
+
 static oct_status check_name(const oct_module *self, const char *name)
 {
-    size_t length = strlen(name), good = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    OCT_CHECK(length > 0 && length == good && length <= LONGEST_NAME, OCT_DEFECT,
+    OCT_CHECK(self && name, OCT_USAGE, "a module gets a part, but %s is NULL",
+              self ? "the part's name" : "the module");
+    OCT_CHECK(oct_is_module_name(name), OCT_USAGE,
               "\"%s\" is no name for a part of a %s; use 1 to %d of a-z, 0-9 and _", name,
-              self->type->name, LONGEST_NAME);
+              self->type->name, OCT_NAME_MAX);
     OCT_CHECK(!oct_module_child(self, name) && !oct_module_param(self, name) &&
                   !find_buffer(self, name),
-              OCT_DEFECT, "a %s has two parts named \"%s\"; rename one", self->type->name, name);
+              OCT_USAGE, "a %s has two parts named \"%s\"; rename one", self->type->name, name);
     return OCT_OK;
 }
 
-static oct_status attach_child(oct_module *self, const char *name, oct_module **slot)
+/* Has m a parent, or is it the module itself or above it? */
+static bool has_place(const oct_module *m, const oct_module *self)
 {
-    OCT_TRY(check_name(self, name));
-    OCT_TRY(oct_grow(&self->children, &self->cap_children, self->num_children + 1,
-                     sizeof *self->children));
-    char *in_list = NULL, *in_child = NULL;
-    oct_status status = oct_strdup(&in_list, name);
-    if (status == OCT_OK) status = oct_strdup(&in_child, name);
-    if (status != OCT_OK) {
-        oct_free(&in_list);
-        return status;
-    }
-    oct_free(&(*slot)->name);
-    (*slot)->name = in_child;
-    (*slot)->parent = self;
-    self->children[self->num_children++] = (oct_child){in_list, slot, name_key(name)};
-    return OCT_OK;
+    while (self && self != m)
+        self = self->parent;
+    return m->parent || self == m;
 }
 
 oct_status oct_module_add_child(oct_module *self, const char *name, oct_module **slot)
 {
-    OCT_CHECK(*slot, OCT_DEFECT, "child \"%s\" of a %s is NULL", name, self->type->name);
-    if ((*slot)->parent) {
+    char *in_list = NULL, *in_child = NULL;
+    oct_status status;
+    OCT_CHECK(*slot, OCT_USAGE, "child \"%s\" of a %s is NULL", name, self->type->name);
+    if (has_place(*slot, self)) {
         *slot = NULL; /* the other parent goes on owning it */
-        return oct_fail(OCT_DEFECT, "child \"%s\" of a %s is a child of another module already",
-                        name, self->type->name);
+        return oct_fail(OCT_USAGE, "child \"%s\" of a %s has a place in a tree already", name,
+                        self->type->name);
     }
-    return oct_module_made(slot, attach_child(self, name, slot));
+    OCT_TRY_OUT(check_name(self, name));
+    OCT_TRY_OUT(oct_grow(&self->children, &self->cap_children, self->num_children + 1,
+                         sizeof *self->children));
+    OCT_TRY_OUT(oct_strdup(&in_list, name));
+    OCT_TRY_OUT(oct_strdup(&in_child, name));
+    oct_free(&(*slot)->name);
+    (*slot)->name = in_child;
+    (*slot)->parent = self;
+    self->children[self->num_children++] = (oct_child){in_list, slot, name_key(name)};
+out:
+    if (status != OCT_OK) oct_free(&in_list);
+    return oct_module_made(slot, status);
+}
+
+oct_status oct_module_add(oct_module *self, const char *name, oct_module **slot, oct_status created)
+{
+    oct_status status = created;
+    OCT_CHECK(slot, OCT_USAGE, "the pointer to a child is at NULL");
+    if (created != OCT_OK) goto out;
+    OCT_CHECK_OUT(self && name, OCT_USAGE, "a module gets a child, but %s is NULL",
+                  self ? "the child's name" : "the module");
+    /* A prepare puts other modules there, as long as this one lives. */
+    const size_t at = (size_t)((uintptr_t)slot - (uintptr_t)self);
+    OCT_CHECK_OUT(at >= sizeof *self && at <= self->size - sizeof *slot, OCT_USAGE,
+                  "the pointer to child \"%s\" of a %s is not in the module's data", name,
+                  self->type->name);
+    for (size_t i = 0; i < self->num_children; i++)
+        OCT_CHECK_OUT(self->children[i].slot != slot, OCT_USAGE,
+                      "children \"%s\" and \"%s\" of a %s have one pointer", self->children[i].name,
+                      name, self->type->name);
+    return oct_module_add_child(self, name, slot);
+out:
+    if (*slot && has_place(*slot, self)) *slot = NULL;
+    return oct_module_made(slot, status);
 }
 
 void oct_module_remove_child(oct_module *self, oct_module **slot)
@@ -263,12 +272,13 @@ void oct_module_remove_child(oct_module *self, oct_module **slot)
 oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
                                 oct_param **param)
 {
+    OCT_CHECK(param, OCT_USAGE, "the pointer to a parameter is at NULL");
     *param = NULL;
     OCT_TRY(check_name(self, name));
     OCT_TRY(oct_grow(&self->params, &self->cap_params, self->num_params + 1, sizeof *self->params));
     int64_t numel = oct_shape_numel(&shape);
     char text[96];
-    OCT_CHECK(numel > 0, OCT_DEFECT, "parameter %s cannot have the shape %s", name,
+    OCT_CHECK(numel > 0, OCT_USAGE, "parameter %s cannot have the shape %s", name,
               oct_shape_text(&shape, text));
     oct_param *created;
     oct_status status = oct_alloc(&created, 1, sizeof *created);
@@ -288,10 +298,12 @@ out:
 oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
                                  oct_shape shape, void *data)
 {
+    OCT_CHECK(data && oct_dtype_is_known(dtype), OCT_USAGE,
+              "a buffer has a pointer to its memory at NULL, or no type");
     OCT_TRY(check_name(self, name));
     int64_t numel = oct_shape_numel(&shape);
     char text[96];
-    OCT_CHECK(numel >= 0, OCT_DEFECT, "buffer %s cannot have the shape %s", name,
+    OCT_CHECK(numel >= 0, OCT_USAGE, "buffer %s cannot have the shape %s", name,
               oct_shape_text(&shape, text));
     OCT_TRY(
         oct_grow(&self->buffers, &self->cap_buffers, self->num_buffers + 1, sizeof *self->buffers));
@@ -376,6 +388,7 @@ const char *oct_module_path(const oct_module *module, char text[256])
 
 oct_module *oct_module_find(oct_module *root, const char *path)
 {
+    if (!path) return NULL;
     while (root && *path) {
         size_t length = strcspn(path, ".");
         oct_module *found = NULL;
@@ -391,6 +404,11 @@ oct_module *oct_module_find(oct_module *root, const char *path)
     return root;
 }
 
+bool oct_module_is_training(const oct_module *m)
+{
+    return m && m->training;
+}
+
 typedef struct state_walk {
     oct_status (*visit)(void *user, const oct_state_item *item);
     void *user;
@@ -400,7 +418,7 @@ typedef struct state_walk {
 static oct_status visit_state(void *user, oct_module *module)
 {
     const state_walk *walk = user;
-    char path[256], full[256 + 1 + LONGEST_NAME + 1];
+    char path[256], full[256 + 1 + OCT_NAME_MAX + 1];
     oct_module_path(module, path);
     OCT_CHECK(strlen(path) + 1 < sizeof path, OCT_PREPARE,
               "%s: the path of this module is too long; use shorter names or fewer levels", path);

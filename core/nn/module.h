@@ -1,31 +1,24 @@
-/* Modules form a tree with named children, parameters, buffers, train/eval and hooks; module_call.h
- * calls them.
+/* Modules form a tree with named children, parameters, buffers, train/eval and hooks, and are called by forwards, and by
+ * interceptors for them.
  *
- * A module is a struct whose first member is oct_module; its type is a table of functions. Children
- * are registered with the address of the pointer that the module's own forward uses, so a pass can
- * replace a child and the forward goes on unchanged:
+ * A module of ours is a struct whose first member is oct_module; its type is a table of functions. Modules of others have
+ * a spec and a struct apart (octet/nn.h); module_type.c makes a type of it. Children are registered with the address
+ * of the pointer that the module's own forward uses, so a pass can replace a child and the forward goes on unchanged:
  *
  *     typedef struct block { oct_module base; oct_module *conv, *bn; } block;
- *     OCT_TRY(oct_module_add_child(&self->base, "conv", &self->conv));   (self->conv set before)
+ *     OCT_TRY(oct_module_add(&self->base, "conv", &self->conv, oct_conv2d_create(&self->conv, 3, 8, g, true)));
  *     y = oct_call(cx, self->bn, oct_call(cx, self->conv, x));
  */
 #pragma once
 
-#include "core/autograd/call.h"
+#include "core/autograd/context.h"
 #include "core/nn/param.h"
 
-/* Hooks are functions that a module calls around its forward.
- *
- * A forward-pre hook sees (and may replace) the inputs, a forward hook the output. The ops and modules
- * that a hook calls are call sites like those of a forward, so a prepared model computes them in codes,
- * or in float where they have no quantized form; modules must be part of the model. The hooks of the
- * root see what goes into the model and what comes out, and belong to no graph. Threads may each have
- * their own networks with hooks; one network belongs to one thread at a time.
- */
+/* The ops and modules that a hook calls are call sites like those of a forward, so a prepared model computes them in codes,
+ * or in float where they have no quantized form. Threads may each have their own networks with hooks. */
 
-/* A pre hook is called for input 0. Returning NULL keeps the value. */
-typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value,
-                                   void *user);
+enum { OCT_NAME_MAX = 63 }; /* letters of a name of a module's part or type */
+bool oct_is_module_name(const char *name);
 
 typedef struct oct_hook oct_hook;
 struct oct_hook {
@@ -37,16 +30,9 @@ struct oct_hook {
     oct_hook *next_live; /* of the process */
 };
 
-typedef struct oct_hook_handle {
-    uint64_t id;
-} oct_hook_handle;
-
 /* Appends a hook to a list; handle, which may be NULL, removes it later. */
 oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user,
                         oct_hook_handle *handle) OCT_NODISCARD;
-/* Removing twice, or after the module's end, is harmless. A hook may remove itself while it runs, but no
- * other hook of its module. */
-void oct_hook_remove(oct_hook_handle *handle);
 /* Moves all hooks to the end of another list. Handles stay valid. */
 void oct_hooks_move(oct_hook **from, oct_hook **to);
 void oct_hooks_free(oct_hook **list);
@@ -71,6 +57,8 @@ struct oct_module_type {
      * generated for a functional op nor stay float in a deployed model. */
     const oct_arg_list *args;
     size_t size, args_at;
+    /* Of a spec: where the struct of the module's own data is, up to `size`; 0: it has none. */
+    size_t data_at;
     /* Completes a module whose arguments are set and each within its bounds: checks them together, adds parameters.
      * NULL: there is nothing to do. */
     oct_status (*init)(oct_module *self);
@@ -92,7 +80,7 @@ struct oct_module_type {
 #define OCT_MODULE_NO_ARGS(self) .args = &oct_no_arg_list, .size = sizeof(self)
 
 /* Finds every type that can be made from arguments, by name: those of module_list.def, then those
- * that plug-ins added. Types live as long as the process. */
+ * that plug-ins added, then those of specs. Types live as long as the process. */
 const oct_module_type *oct_module_type_find(const char *name); /* NULL */
 bool oct_module_type_is_listed(const oct_module_type *type);   /* not added */
 /* Adds a type; OCT_USAGE when the name is taken by another one. */
@@ -126,6 +114,7 @@ struct oct_module {
     const oct_module_type *type;
     oct_module *parent; /* NULL for the root */
     char *name;         /* in its parent; "" for the root */
+    size_t size;        /* bytes of its struct */
     bool training;      /* set by oct_module_train; new modules train */
     oct_child *children;
     size_t num_children, cap_children;
@@ -138,32 +127,22 @@ struct oct_module {
 };
 
 /* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
-oct_status oct_module_create(oct_module **module, const oct_module_type *type,
-                             size_t size) OCT_NODISCARD;
-/* Destroys the module with children, parameters and buffers; sets *module to NULL. */
-void oct_module_destroy(oct_module **module);
+oct_status oct_module_alloc(oct_module **module, const oct_module_type *type,
+                            size_t size) OCT_NODISCARD;
 /* Ends a function that makes a module: destroys it where status says that the rest has failed, and returns
  * status. */
 oct_status oct_module_made(oct_module **module, oct_status status) OCT_NODISCARD;
 
 /* Children are owned by the parent from then on; when the call fails, *slot is destroyed and NULL.
- * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */
+ * Names: [a-z0-9_]+, at most OCT_NAME_MAX letters, unique among children, parameters and buffers. */
 oct_status oct_module_add_child(oct_module *self, const char *name,
                                 oct_module **slot) OCT_NODISCARD;
 /* The child of this name; NULL: there is none. */
 oct_module *oct_module_child(const oct_module *self, const char *name);
-/* The parameter of this name; NULL: there is none, or no module. */
-oct_param *oct_module_param(const oct_module *self, const char *name);
 /* Whether a parameter is tied to one of another module, so that changing its values changes that one's. */
 bool oct_module_is_tied(const oct_module *self);
 /* Destroys the child in this slot, which becomes NULL. */
 void oct_module_remove_child(oct_module *self, oct_module **slot);
-/* Creates a parameter (zeros). decay: weight decay applies to it. */
-oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
-                                oct_param **param) OCT_NODISCARD;
-/* Creates a buffer (zeros). data: T **, set to its memory, which lives as long as the module. */
-oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
-                                 oct_shape shape, void *data) OCT_NODISCARD;
 /* Values of this parameter or buffer that come from a file and lie outside are refused. */
 void oct_module_limit_state(oct_module *self, const char *name, oct_value_range range);
 
@@ -181,7 +160,6 @@ oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct
                            void *user) OCT_NODISCARD;
 /* Writes the path, "layers.0.conv", into text; "" for the root. Returns text. */
 const char *oct_module_path(const oct_module *module, char text[256]);
-oct_module *oct_module_find(oct_module *root, const char *path); /* NULL if there is none */
 
 /* Walks over all state of the tree, with names and in pre-order: parameters then buffers of each
  * module, with the full path ("layers.0.conv.weight"). The order and names are the layout of
@@ -196,14 +174,15 @@ oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item),
                             void *user) OCT_NODISCARD;
 
-/* Adds a hook; the handle, or NULL, removes it. */
-static inline oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
-                                             oct_hook_handle *handle)
+static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a,
+                                    oct_tensor *b)
 {
-    return oct_hook_add(&module->pre_hooks, fn, user, handle);
+    return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
 }
-static inline oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user,
-                                         oct_hook_handle *handle)
-{
-    return oct_hook_add(&module->hooks, fn, user, handle);
-}
+
+/* Serves interceptors: runs an atomic module's forward alone, without hooks and without asking the
+ * interceptor; a node of the trace, if one is taken. */
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
+/* Runs hooks of the module alone (its pre_hooks or hooks); returns value or what they put in its place. */
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_hook *list,
+                                 oct_tensor *value);

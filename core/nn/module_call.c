@@ -1,5 +1,5 @@
 /* A call of a module runs its hooks and its forward, and reports to the trace and the lifetimes. */
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 
 #include "core/autograd/context.h"
 #include "core/graph/trace.h"
@@ -10,7 +10,7 @@ static bool replacement_is_traced(oct_context *cx, const oct_tensor *changed)
     if (!cx->trace || cx->atomic_depth > 0 || changed->trace_value >= 0) return true;
     oct_context_fail(cx, OCT_PREPARE,
                      "a hook puts a tensor in place of another that no operation of the model has "
-                     "computed; compute it by ops (core/op/ops.h) or modules, or let the hook "
+                     "computed; compute it by operations (octet/nn.h) or modules, or let the hook "
                      "return NULL");
     return false;
 }
@@ -54,7 +54,7 @@ static oct_tensor *run_forward(oct_context *cx, oct_module *module, oct_tensor *
     oct_tensor *y = prepared && prepared->run ? prepared->run(prepared, cx, module, x, n)
                                               : module->type->forward(cx, module, x, n);
     if (!y)
-        oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
+        oct_context_fail(cx, OCT_USAGE, "the forward of this %s gave no output",
                          module->type->name);
     return y;
 }
@@ -87,7 +87,7 @@ static bool takes_inputs(oct_context *cx, const oct_module *module, int n)
 {
     const int wanted = module->type->inputs;
     if (n > OCT_MAX_INPUTS)
-        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
+        oct_context_fail(cx, OCT_USAGE, "called with %d inputs; a module takes at most %d", n,
                          OCT_MAX_INPUTS);
     else if (wanted > 0 && n != wanted)
         oct_context_fail(cx, OCT_USAGE, "%s takes %d input%s, but was called with %d",
@@ -164,6 +164,7 @@ static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tenso
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     if (!oct_inputs_present(cx, x, n)) return NULL;
+    if (!module) return oct_context_fail(cx, OCT_USAGE, "a module that is called is NULL");
     oct_module *caller = cx->module;
     cx->module = module;
     oct_tensor *y = NULL;
@@ -173,16 +174,22 @@ oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *con
     return cx->status == OCT_OK ? y : NULL;
 }
 
+oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
+{
+    return oct_module_call(cx, module, &x, 1);
+}
+
 void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name)
 {
-    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
+    if (!self || !name) oct_context_fail(cx, OCT_USAGE, "a dynamic block has no module or no name");
+    if (!cx || cx->status != OCT_OK || cx->atomic_depth > 0) return;
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
     if (cx->trace) oct_trace_enter(cx, self, name, NULL, NULL);
 }
 
 void oct_dynamic_block_end(oct_context *cx)
 {
-    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
+    if (!cx || cx->status != OCT_OK || cx->atomic_depth > 0) return;
     if (cx->trace) oct_trace_leave(cx, true, NULL);
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static const oct_module_type scope_type = {
 
 oct_status oct_network_create(oct_module **m, int num_inputs)
 {
-    OCT_TRY(oct_module_create(m, &oct_network_type, sizeof(network)));
+    OCT_TRY(oct_module_alloc(m, &oct_network_type, sizeof(network)));
     ((network *)*m)->num_inputs = num_inputs;
     ((network *)*m)->output = -1;
     return OCT_OK;
@@ -152,7 +152,7 @@ static oct_status attach_at_path(network *m, const char *path, oct_module **modu
         }
         if (!next) {
             oct_module **slot_of_scope = NULL;
-            oct_status status = oct_module_create(&made, &scope_type, sizeof *made);
+            oct_status status = oct_module_alloc(&made, &scope_type, sizeof *made);
             if (status == OCT_OK) status = attach_module(m, parent, segment, &made, &slot_of_scope);
             if (status != OCT_OK) {
                 oct_module_destroy(module);

@@ -22,8 +22,6 @@ typedef struct oct_leaf_layout {
     int64_t groups, depth, outs; /* for the function */
 } oct_leaf_layout;
 
-typedef struct oct_param oct_param;
-
 /* A parameter that is another use of a tensor that an earlier parameter has, maybe in another order, has no life of its
  * own: its gradient is added to that of the earlier one (oct_params_reduce), and it takes its value after each
  * update (oct_optim_step). */

@@ -369,6 +369,9 @@ out:
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!args || !args->running_mean || !args->running_var)
+        return oct_context_fail(cx, OCT_USAGE, "batch_norm is called without its arguments");
+    if (!oct_needs_params(cx, "batch_norm", args->gamma, args->beta)) return NULL;
     if (!oct_needs_f32(cx, "batch_norm", x) || !oct_needs_batch(cx, "batch_norm", x)) return NULL;
     bn_saved v = {.gamma = args->gamma,
                   .beta = args->beta,

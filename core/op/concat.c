@@ -52,12 +52,12 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
     if (oct_op_intercepted(cx, "concat", OCT_NO_ARGS, x, n, &y)) return y;
     if (!oct_inputs_ok(cx, x, n)) return NULL;
     oct_shape shape = x[0]->shape;
-    int last = shape.ndim - 1;
+    const int last = shape.ndim > 0 ? shape.ndim - 1 : 0;
     shape.dim[last] = 0;
     for (int i = 0; i < n; i++) {
         if (!oct_needs_f32(cx, "concat", x[i])) return NULL;
         oct_shape same = x[i]->shape;
-        bool fits = same.ndim == shape.ndim;
+        bool fits = same.ndim == shape.ndim && shape.ndim > 0;
         for (int d = 0; fits && d < last; d++)
             fits = same.dim[d] == shape.dim[d];
         char first_text[96], text[96];

@@ -281,7 +281,7 @@ static bool weights_fit(oct_context *cx, const char *op, const oct_tensor *x,
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry g)
 {
-    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, "conv2d", weight, weight)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
     if (!weights_fit(cx, "conv2d", x, &g, w, bias)) return NULL;
@@ -305,7 +305,7 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
                                  oct_conv_geometry g)
 {
     const char *op = "conv_transpose2d";
-    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, op, weight, weight)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return NULL;
     char text[96], windows[OCT_GEOMETRY_TEXT];
@@ -327,7 +327,7 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
 
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias)
 {
-    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, "linear", weight, weight)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "linear", x) || !oct_needs_batch(cx, "linear", x)) return NULL;
     char x_text[96], w_text[96];

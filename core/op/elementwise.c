@@ -1,5 +1,5 @@
 /* All elementwise functions are one op, over a table of them. */
-#include "core/op/elementwise.h"
+#include "core/op/ops.h"
 
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

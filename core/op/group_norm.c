@@ -184,6 +184,7 @@ static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, con
 static bool input_fits(oct_context *cx, const char *op, const oct_tensor *x, const norm_saved *v)
 {
     char text[96];
+    if (!oct_needs_params(cx, op, v->gamma, v->beta)) return false;
     const int64_t channels = oct_numel(&v->gamma->value);
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
     if (x->shape.ndim >= 2 && oct_dim(x, x->shape.ndim - 1) == channels &&
@@ -206,16 +207,16 @@ oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct
 }
 
 oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
-                           const oct_group_norm_args *args)
+                           int64_t groups, double eps)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     norm_saved v = {.gamma = gamma, .beta = beta};
     if (!input_fits(cx, "group_norm", x, &v)) return NULL;
     const int64_t channels = oct_numel(&gamma->value);
-    if (args->groups < 1 || channels % args->groups != 0)
+    if (groups < 1 || channels % groups != 0)
         return oct_context_fail(cx, OCT_USAGE,
                                 "group_norm: %lld channels are not %lld equal groups",
-                                (long long)channels, (long long)args->groups);
-    v.sets = (norm_sets){channels, channels / args->groups, 1, oct_sample_positions(x), args->eps};
+                                (long long)channels, (long long)groups);
+    v.sets = (norm_sets){channels, channels / groups, 1, oct_sample_positions(x), eps};
     return normalize(cx, "group_norm", x, &v);
 }

@@ -66,3 +66,8 @@ oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
     oct_node *node = oct_record(cx, "mean", mean_backward, &x, 1, false, y);
     return oct_node_save(cx, node, &v, sizeof v) ? y : NULL;
 }
+
+oct_tensor *oct_mean_hw(oct_context *cx, oct_tensor *x, bool keep)
+{
+    return oct_mean(cx, x, OCT_MEAN_PLANE, keep);
+}

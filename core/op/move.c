@@ -43,10 +43,12 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
 {
     oct_tensor *y;
     oct_op_args args;
-    if (map->dims < 0 || map->dims > OCT_MOVE_DIMS || map->out.ndim < 1 ||
+    if (!map || map->dims < 0 || map->dims > OCT_MOVE_DIMS || map->out.ndim < 1 ||
         map->out.ndim > OCT_MAX_DIMS)
-        return oct_context_fail(cx, OCT_USAGE, "move: a map of %d dimensions to a shape of %d",
-                                map->dims, map->out.ndim);
+        return oct_context_fail(cx, OCT_USAGE,
+                                "move is called without a map of up to %d loops to 1 to %d "
+                                "dimensions",
+                                OCT_MOVE_DIMS, OCT_MAX_DIMS);
     oct_args_write(&oct_move_arg_list, map, &args);
     if (oct_op_intercepted(cx, "move", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !map_fits(cx, x, map)) return NULL;
@@ -68,7 +70,7 @@ oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
 /* Gives the map that changes nothing. */
 static oct_move_map identity_map(const oct_tensor *x)
 {
-    oct_move_map map = oct_move_over(x->shape.ndim - 1, x->shape.dim + 1);
+    oct_move_map map = oct_move_over(x->shape.ndim > 0 ? x->shape.ndim - 1 : 0, x->shape.dim + 1);
     map.out = x->shape;
     return map;
 }
@@ -105,7 +107,7 @@ oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
     bool seen[OCT_MAX_DIMS] = {false};
     char text[96];
     for (int i = 1; i < x->shape.ndim; i++) {
-        const int d = order[i - 1];
+        const int d = order ? order[i - 1] : 0;
         if (d < 1 || d >= x->shape.ndim || seen[d])
             return oct_context_fail(
                 cx, OCT_USAGE,

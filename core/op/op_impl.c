@@ -3,6 +3,12 @@
 
 #include "core/kernel/conv.h"
 
+bool oct_needs_params(oct_context *cx, const char *op, const oct_param *a, const oct_param *b)
+{
+    if (!a || !b) oct_context_fail(cx, OCT_USAGE, "%s is called with a parameter that is NULL", op);
+    return a && b;
+}
+
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x)
 {
     if (x->dtype == OCT_F32) return true;
@@ -50,7 +56,7 @@ bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x)
     if (x->shape.ndim > 0 && oct_dim(x, 0) == samples) return true;
     char text[96];
     oct_context_fail(
-        cx, OCT_DEFECT,
+        cx, OCT_USAGE,
         "%s sums over the batch, but its input %s does not have the batch's %lld samples in front",
         op, oct_shape_text(&x->shape, text), (long long)samples);
     return false;

@@ -4,6 +4,9 @@
 #include "core/autograd/tape.h"
 #include "core/tensor/conv_shape.h"
 
+/* Fails the context unless the two are there. */
+bool oct_needs_params(oct_context *cx, const char *op, const oct_param *a, const oct_param *b);
+
 /* Fails the context unless x holds f32 values. */
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
 

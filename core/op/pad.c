@@ -46,6 +46,7 @@ oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *p)
 {
     oct_tensor *y;
     oct_op_args args;
+    if (!p) return oct_context_fail(cx, OCT_USAGE, "pad is called without a padding");
     oct_args_write(&oct_pad_arg_list, p, &args);
     if (oct_op_intercepted(cx, "pad", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "pad", x)) return NULL;

@@ -170,8 +170,12 @@ static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, 
 oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
     static const oct_node prototype = {.op = "parameter", .backward = parameter_backward};
-    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, prototype.op, weight, weight))
+        return NULL;
     const oct_shape *dims = &weight->value.shape;
+    if (dims->ndim >= OCT_MAX_DIMS)
+        return oct_context_fail(cx, OCT_USAGE, "parameter: it has %d dimensions; it may have %d",
+                                dims->ndim, OCT_MAX_DIMS - 1);
     parameter_saved *v;
     oct_shape shape = {.ndim = dims->ndim + 1};
     memcpy(shape.dim + 1, dims->dim, (size_t)dims->ndim * sizeof dims->dim[0]);
@@ -191,6 +195,7 @@ static oct_tensor *combine_samples(oct_context *cx, const oct_node *prototype, o
                                    oct_param *weight, sample_fn *compute)
 {
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, prototype->op, x)) return NULL;
+    if (!oct_needs_params(cx, prototype->op, weight, weight)) return NULL;
     parameter_saved *v;
     oct_tensor *y = make_output(cx, prototype->op, x, x->shape, &v, weight);
     if (!y) return NULL;

@@ -82,7 +82,8 @@ static void prelu_backward(oct_context *cx, oct_node *node)
 oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "prelu", x)) return NULL;
-    if (!oct_needs_batch(cx, "prelu", x)) return NULL;
+    if (!oct_needs_batch(cx, "prelu", x) || !oct_needs_params(cx, "prelu", weight, weight))
+        return NULL;
     char text[96];
     const int64_t channels = x->shape.ndim > 1 ? oct_dim(x, x->shape.ndim - 1) : 0;
     const int64_t weights = oct_numel(&weight->value);

@@ -21,6 +21,9 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
 {
     oct_tensor *y;
     oct_op_args args;
+    if (shape.ndim < 1 || shape.ndim > OCT_MAX_DIMS)
+        return oct_context_fail(cx, OCT_USAGE, "reshape to %d dimensions; it makes 1 to %d",
+                                shape.ndim, OCT_MAX_DIMS);
     oct_args_write(&oct_reshape_arg_list, &shape, &args);
     if (oct_op_intercepted(cx, "reshape", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;

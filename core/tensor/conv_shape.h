@@ -8,37 +8,12 @@
 
 #include "core/tensor/tensor.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 typedef struct oct_conv_shape {
     int64_t in_h, in_w, in_c, out_h, out_w, out_c;
     int kernel_h, kernel_w, stride_h, stride_w;
     int pad_top, pad_left, pad_bottom, pad_right;
     int dilation_h, dilation_w, groups;
 } oct_conv_shape;
-
-/* A convolution says this of its windows; a transposed one, of those of the convolution that it reverses. */
-typedef struct oct_conv_geometry {
-    int kernel_h, kernel_w, stride_h, stride_w;
-    int pad_top, pad_left, pad_bottom, pad_right;
-    int dilation_h, dilation_w, groups;
-    int output_padding_h, output_padding_w; /* transposed: rows and columns more; otherwise 0 */
-} oct_conv_geometry;
-
-/* A pool says this of its windows. */
-typedef struct oct_pool_geometry {
-    int kernel_h, kernel_w, stride_h, stride_w;
-    int pad_top, pad_left, pad_bottom, pad_right;
-    bool ceil;              /* a last window may reach beyond the padding, if it begins before it */
-    bool count_include_pad; /* of averages: padding counts among the positions */
-} oct_pool_geometry;
-
-/* Gives the geometry of one stride and one padding on all sides, without dilation. */
-oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, int padding,
-                                       int groups);
-/* Gives the geometry of square windows with one padding on all sides. */
-oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding);
 
 /* No kernel, stride, dilation or padding is larger. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };

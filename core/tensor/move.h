@@ -4,20 +4,6 @@
 
 #include "core/tensor/tensor.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
-enum { OCT_MOVE_DIMS = 6 };
-
-/* The order of nested loops: value i0..i5 of the output, row-major, is value offset + sum(i_k * stride_k) of the
- * sample. Strides may be 0 or negative; everything stays inside the sample. */
-typedef struct oct_move_map {
-    int dims;                                           /* loops, 0 to 6 */
-    int64_t size[OCT_MOVE_DIMS], stride[OCT_MOVE_DIMS]; /* 0 beyond `dims` */
-    int64_t offset;
-    oct_shape out; /* of the output; dim[0] is ignored and stays the batch */
-} oct_move_map;
-
 /* Returns the map that copies `dims` dimensions of these sizes as they are, row-major. Callers change strides, order or
  * sizes of its loops to what they want moved, and set `out`. */
 oct_move_map oct_move_over(int dims, const int64_t *size);

@@ -93,9 +93,13 @@ static void write_rule(const oct_arg *arg, char *text, size_t size)
 static oct_status check_bounds(const oct_arg *arg, const char *type, double value)
 {
     char rule[96];
-    const double most = arg->type == OCT_ARG_BOOL ? 1 : arg->most;
-    if (value >= arg->least && value <= most) return OCT_OK;
-    write_rule(arg, rule, sizeof rule);
+    oct_arg bounds = *arg;
+    if (!is_real(arg)) { /* as a file has it */
+        bounds.least = fmax(arg->least, -(double)INT32_MAX);
+        bounds.most = fmin(arg->type == OCT_ARG_BOOL ? 1 : arg->most, INT32_MAX);
+    }
+    if (value >= bounds.least && value <= bounds.most) return OCT_OK;
+    write_rule(&bounds, rule, sizeof rule);
     return oct_fail(OCT_USAGE, "%s cannot have %s %g; it must be %s", type, arg->name, value, rule);
 }
 

@@ -34,25 +34,6 @@ static inline bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
            memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
 }
 
-typedef enum oct_arg_type {
-    OCT_ARG_BOOL,
-    OCT_ARG_INT, /* and enumerations */
-    OCT_ARG_INT64,
-    OCT_ARG_FLOAT,
-    OCT_ARG_DOUBLE
-} oct_arg_type;
-
-typedef struct oct_arg {
-    const char *name;
-    oct_arg_type type;
-    size_t offset; /* in the struct */
-    /* It may be each of them; never NaN. Whole numbers have at most 32 bits in any case. */
-    double least, most;
-    /* In a description, where # is the number; of a bool, what is written where it is true. NULL: nothing. */
-    const char *text;
-    bool brief; /* the description leaves out 0, the default */
-} oct_arg;
-
 typedef struct oct_arg_list {
     size_t bytes; /* of the struct, at most OCT_ARGS_BYTES */
     const oct_arg *arg;

@@ -4,20 +4,6 @@
 
 #include "core/tensor/tensor.h"
 
-typedef enum oct_pad_mode {
-    OCT_PAD_CONSTANT,
-    OCT_PAD_REFLECT, /* as in a mirror on the first or last value, which is not repeated */
-    OCT_PAD_EDGE,    /* the first or last value */
-    OCT_PAD_MODES
-} oct_pad_mode;
-
-/* What is asked for. */
-typedef struct oct_padding {
-    int64_t top, bottom, left, right, channels_before, channels_after;
-    double value; /* of OCT_PAD_CONSTANT */
-    oct_pad_mode mode;
-} oct_padding;
-
 /* One sample: sizes of H, W and C, and places before them. */
 typedef struct oct_pad_shape {
     int64_t in[3], out[3], before[3];

@@ -2,18 +2,7 @@
  * codes. */
 #pragma once
 
-#include <stdint.h>
-
-/* The numbers are those that recipes, model files and arguments have. Names in brackets are ONNX's. */
-typedef enum oct_interpolation {
-    OCT_NEAREST,             /* floor(at * in / out) (asymmetric, floor) */
-    OCT_BILINEAR,            /* pixel centres, edges repeated (half_pixel) */
-    OCT_BILINEAR_CORNERS,    /* first on first and last on last (align_corners) */
-    OCT_BILINEAR_ASYMMETRIC, /* at * in / out (asymmetric) */
-    OCT_NEAREST_ROUND, /* the nearest pixel centre, of two the first (half_pixel, round_prefer_floor) */
-    OCT_NEAREST_HALF, /* the pixel centre before (half_pixel, floor) */
-    OCT_INTERPOLATIONS
-} oct_interpolation;
+#include <octet/nn.h>
 
 static inline int oct_is_bilinear(oct_interpolation mode)
 {

@@ -17,9 +17,14 @@ static const struct {
     [OCT_F64] = {"f64", sizeof(double)},   [OCT_S64] = {"s64", sizeof(int64_t)},
 };
 
+bool oct_dtype_is_known(oct_dtype dtype)
+{
+    return (size_t)dtype < OCT_COUNT(dtypes);
+}
+
 size_t oct_dtype_bytes(oct_dtype dtype)
 {
-    OCT_ASSERT((size_t)dtype < OCT_COUNT(dtypes));
+    OCT_ASSERT(oct_dtype_is_known(dtype));
     return dtypes[dtype].bytes;
 }
 
@@ -40,6 +45,7 @@ oct_shape oct_shape_of(int ndim, const int64_t *dims)
 
 int64_t oct_shape_numel(const oct_shape *shape)
 {
+    if (shape->ndim < 0 || shape->ndim > OCT_MAX_DIMS) return -1;
     int64_t numel = 1;
     bool overflow = false;
     for (int i = 0; i < shape->ndim; i++) {
@@ -62,18 +68,54 @@ const char *oct_shape_text(const oct_shape *shape, char text[96])
 {
     const size_t size = 96;
     size_t used = (size_t)snprintf(text, size, "(");
-    for (int i = 0; i < shape->ndim; i++) {
+    for (int i = 0; i < shape->ndim && i < OCT_MAX_DIMS; i++) {
         const char *comma = i ? ", " : "";
         used +=
             (size_t)snprintf(text + used, size - used, "%s%lld", comma, (long long)shape->dim[i]);
     }
-    snprintf(text + used, size - used, ")");
+    snprintf(text + used, size - used, shape->ndim > OCT_MAX_DIMS ? ", ...)" : ")");
     return text;
 }
 
 int64_t oct_numel(const oct_tensor *t)
 {
     return oct_shape_numel(&t->shape);
+}
+
+oct_dtype oct_tensor_dtype(const oct_tensor *x)
+{
+    return x ? x->dtype : OCT_F32;
+}
+
+int oct_tensor_ndim(const oct_tensor *x)
+{
+    return x ? x->shape.ndim : 0;
+}
+
+int64_t oct_tensor_dim(const oct_tensor *x, int i)
+{
+    const int n = oct_tensor_ndim(x), at = i < 0 ? n + i : i;
+    return at >= 0 && at < n ? x->shape.dim[at] : 0;
+}
+
+int64_t oct_tensor_numel(const oct_tensor *x)
+{
+    return x ? oct_numel(x) : 0;
+}
+
+oct_shape oct_tensor_shape(const oct_tensor *x)
+{
+    return x ? x->shape : (oct_shape){0};
+}
+
+float *oct_tensor_values(const oct_tensor *x)
+{
+    return x && x->dtype == OCT_F32 ? oct_f32(x) : NULL;
+}
+
+const float *oct_tensor_grad(const oct_tensor *y)
+{
+    return y ? y->grad : NULL;
 }
 
 /* All exponent bits set is infinity or NaN; the loop has no branch so that it runs at memory speed. */

@@ -10,34 +10,11 @@
 
 #include "core/base/status.h"
 
-#include <stdint.h>
+#include <octet/nn.h>
 
-/* name, C type, bytes */
-#define OCT_DTYPE_LIST(X)                                                                          \
-    X(F32, float)                                                                                  \
-    X(U8, uint8_t)                                                                                 \
-    X(U16, uint16_t)                                                                               \
-    X(S8, int8_t)                                                                                  \
-    X(S16, int16_t)                                                                                \
-    X(S32, int32_t)                                                                                \
-    X(F64, double)                                                                                 \
-    X(S64, int64_t)
-
-typedef enum oct_dtype {
-#define X(name, type) OCT_##name,
-    OCT_DTYPE_LIST(X)
-#undef X
-} oct_dtype;
-
+bool oct_dtype_is_known(oct_dtype dtype);
 size_t oct_dtype_bytes(oct_dtype dtype);
 const char *oct_dtype_name(oct_dtype dtype); /* "f32", "u8" */
-
-enum { OCT_MAX_DIMS = 4 };
-
-typedef struct oct_shape {
-    int ndim;
-    int64_t dim[OCT_MAX_DIMS];
-} oct_shape;
 
 oct_shape oct_shape_of(int ndim, const int64_t *dims);
 #define OCT_SHAPE(...)                                                                             \
@@ -57,9 +34,7 @@ typedef struct oct_qparams {
     int32_t qmin, qmax;
 } oct_qparams;
 
-typedef struct oct_node oct_node;
-
-typedef struct oct_tensor {
+struct oct_tensor {
     oct_dtype dtype;
     oct_shape shape;
     void *data;
@@ -70,7 +45,7 @@ typedef struct oct_tensor {
     /* Value ids: in the trace at hand, or of its block among lifetimes; in the prepared graph that
      * runs. -1: none. */
     int64_t trace_value, graph_value;
-} oct_tensor;
+};
 
 static inline float *oct_f32(const oct_tensor *t)
 {

@@ -5,7 +5,7 @@
  * over as they are, so their parameters are found again after it. */
 #pragma once
 
-#include "core/autograd/call.h"
+#include "core/autograd/context.h"
 #include "core/graph/trace.h"
 
 /* Formats see a float layer in this form, be it a call in a float network or a float fallback of an int8 model; and

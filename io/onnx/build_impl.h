@@ -18,7 +18,7 @@
  */
 #pragma once
 
-#include "core/autograd/call.h"
+#include "core/autograd/context.h"
 #include "io/onnx/build.h"
 #include "io/onnx/view.h"
 

@@ -9,7 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 #include "core/tensor/tensor.h"
 #include "launch/base/meter.h"
 #include "launch/session/task.h"

@@ -25,13 +25,13 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     static const int64_t widths[] = {128, 128, 128, 128, 8, 128, 128, 128, 128};
     int64_t in = h * w * c;
-    OCT_TRY(oct_module_create(root, &autoencoder_type, sizeof(autoencoder)));
+    OCT_TRY(oct_module_alloc(root, &autoencoder_type, sizeof(autoencoder)));
     oct_module *self = *root;
     autoencoder *m = (autoencoder *)self;
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten));
-    OCT_CHILD(self, "layers", &m->layers, oct_sequential_create(&m->layers));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
+    OCT_TRY(oct_module_add(self, "layers", &m->layers, oct_sequential_create(&m->layers)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     for (size_t i = 0; i < OCT_COUNT(widths); i++) {
         OCT_APPEND(m->layers, oct_linear_create(&item, in, widths[i], true));
         OCT_APPEND(m->layers, oct_batch_norm_create(&item, widths[i]));

@@ -27,17 +27,17 @@ static const oct_module_type backbone_type = {
 static oct_status create_backbone(oct_module **module, int64_t c)
 {
     static const char *const names[LEVELS] = {"stage1", "stage2", "stage3"};
-    OCT_TRY(oct_module_create(module, &backbone_type, sizeof(backbone)));
+    OCT_TRY(oct_module_alloc(module, &backbone_type, sizeof(backbone)));
     oct_module *self = *module;
     backbone *b = (backbone *)self;
-    OCT_CHILD(self, "stem", &b->stem, oct_sequential_create(&b->stem));
-    OCT_TRY(oct_append_conv_bn(b->stem, c, 16, 3, 1, true));
+    OCT_TRY(oct_module_add(self, "stem", &b->stem, oct_sequential_create(&b->stem)));
+    OCT_TRY(oct_append_conv_bn(b->stem, &(oct_conv_bn){c, 16, 3, 1, true}));
     int64_t in = 16;
     for (int i = 0; i < LEVELS; i++) {
         int64_t out = 16 << i;
-        OCT_CHILD(self, names[i], &b->stage[i], oct_sequential_create(&b->stage[i]));
-        OCT_TRY(oct_append_conv_bn(b->stage[i], in, out, 3, i == 0 ? 1 : 2, true));
-        OCT_TRY(oct_append_conv_bn(b->stage[i], out, out, 3, 1, true));
+        OCT_TRY(oct_module_add(self, names[i], &b->stage[i], oct_sequential_create(&b->stage[i])));
+        OCT_TRY(oct_append_conv_bn(b->stage[i], &(oct_conv_bn){in, out, 3, i == 0 ? 1 : 2, true}));
+        OCT_TRY(oct_append_conv_bn(b->stage[i], &(oct_conv_bn){out, out, 3, 1, true}));
         in = out;
     }
     return OCT_OK;
@@ -95,21 +95,22 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     const oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1),
                             three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &fpn_type, sizeof(fpn)));
+    OCT_TRY(oct_module_alloc(root, &fpn_type, sizeof(fpn)));
     oct_module *self = *root;
     fpn *m = (fpn *)self;
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "backbone", &m->backbone, create_backbone(&m->backbone, c));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "backbone", &m->backbone, create_backbone(&m->backbone, c)));
     for (int i = 0; i < LEVELS; i++) {
-        OCT_CHILD(self, laterals[i], &m->lateral[i],
-                  oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true));
-        OCT_CHILD(self, outputs[i], &m->output[i],
-                  oct_conv2d_create(&m->output[i], WIDTH, WIDTH, three, true));
+        OCT_TRY(oct_module_add(self, laterals[i], &m->lateral[i],
+                               oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true)));
+        OCT_TRY(oct_module_add(self, outputs[i], &m->output[i],
+                               oct_conv2d_create(&m->output[i], WIDTH, WIDTH, three, true)));
         OCT_TRY(oct_module_hook(((backbone *)m->backbone)->stage[i], collect_features,
                                 &m->feature[i], NULL));
     }
-    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, LEVELS * WIDTH, classes, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "head", &m->head,
+                           oct_linear_create(&m->head, LEVELS * WIDTH, classes, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 

@@ -21,13 +21,13 @@ static const oct_module_type mlp_type = {.name = "mlp", .forward = forward, .cal
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     enum { WIDTH = 128 };
-    OCT_TRY(oct_module_create(root, &mlp_type, sizeof(mlp)));
+    OCT_TRY(oct_module_alloc(root, &mlp_type, sizeof(mlp)));
     oct_module *self = *root;
     mlp *m = (mlp *)self;
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten));
-    OCT_CHILD(self, "layers", &m->layers, oct_sequential_create(&m->layers));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
+    OCT_TRY(oct_module_add(self, "layers", &m->layers, oct_sequential_create(&m->layers)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     OCT_APPEND(m->layers, oct_linear_create(&item, h * w * c, WIDTH, true));
     OCT_APPEND(m->layers, oct_relu_create(&item));
     OCT_APPEND(m->layers, oct_linear_create(&item, WIDTH, WIDTH, true));

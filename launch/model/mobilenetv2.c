@@ -42,15 +42,16 @@ static const oct_module_type block_type = {
 static oct_status create_block(oct_module **module, int64_t in, int64_t out, int stride, int expand,
                                create_fn activation)
 {
-    OCT_TRY(oct_module_create(module, &block_type, sizeof(block)));
+    OCT_TRY(oct_module_alloc(module, &block_type, sizeof(block)));
     oct_module *self = *module;
     block *b = (block *)self;
     int64_t wide = in * expand;
-    OCT_CHILD(self, "body", &b->body, oct_sequential_create(&b->body));
+    OCT_TRY(oct_module_add(self, "body", &b->body, oct_sequential_create(&b->body)));
     if (expand != 1) OCT_TRY(append_conv_bn(b->body, in, wide, 1, 1, 1, activation));
     OCT_TRY(append_conv_bn(b->body, wide, wide, 3, stride, (int)wide, activation));
     OCT_TRY(append_conv_bn(b->body, wide, out, 1, 1, 1, NULL));
-    if (stride == 1 && in == out) OCT_CHILD(self, "add", &b->add, oct_add_create(&b->add));
+    if (stride == 1 && in == out)
+        OCT_TRY(oct_module_add(self, "add", &b->add, oct_add_create(&b->add)));
     return OCT_OK;
 }
 
@@ -79,13 +80,13 @@ static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, c
     } stages[] = {{1, 16, 1, 1}, {6, 24, 2, v->stride}, {6, 32, 3, 2}, {6, 64, 4, 2},
                   {6, 96, 3, 1}, {6, 160, 3, 2},        {6, 320, 1, 1}};
     int64_t in = 32;
-    OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
+    OCT_TRY(oct_module_alloc(root, &mobilenet_type, sizeof(mobilenet)));
     oct_module *self = *root;
     mobilenet *m = (mobilenet *)self;
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "stem", &m->stem, oct_sequential_create(&m->stem)));
     OCT_TRY(append_conv_bn(m->stem, c, in, 3, v->stride, 1, v->activation));
-    OCT_CHILD(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks));
+    OCT_TRY(oct_module_add(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks)));
     for (size_t s = 0; s < OCT_COUNT(stages); s++) {
         for (int i = 0; i < stages[s].count; i++) {
             OCT_APPEND(m->blocks,
@@ -94,11 +95,12 @@ static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, c
             in = stages[s].channels;
         }
     }
-    OCT_CHILD(self, "top", &m->top, oct_sequential_create(&m->top));
+    OCT_TRY(oct_module_add(self, "top", &m->top, oct_sequential_create(&m->top)));
     OCT_TRY(append_conv_bn(m->top, in, 1280, 1, 1, 1, v->activation));
-    OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
-    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool)));
+    OCT_TRY(
+        oct_module_add(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 

@@ -3,13 +3,15 @@
 
 #include "quant/prepare/prepare.h"
 
-oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
-                              int stride, bool relu)
+oct_status oct_append_conv_bn(oct_module *sequential, const oct_conv_bn *layer)
 {
-    oct_conv_geometry geometry = oct_conv_geometry_of(kernel, kernel, stride, kernel / 2, 1);
-    OCT_APPEND(sequential, oct_conv2d_create(&item, in, out, geometry, false));
-    OCT_APPEND(sequential, oct_batch_norm_create(&item, out));
-    if (relu) OCT_APPEND(sequential, oct_relu_create(&item));
+    OCT_CHECK(sequential && layer, OCT_USAGE, "the sequential or the layer that it gets is NULL");
+    const int kernel = layer->kernel ? layer->kernel : 3,
+              stride = layer->stride ? layer->stride : 1;
+    const oct_conv_geometry g = oct_conv_geometry_of(kernel, kernel, stride, kernel / 2, 1);
+    OCT_APPEND(sequential, oct_conv2d_create(&item, layer->in, layer->out, g, false));
+    OCT_APPEND(sequential, oct_batch_norm_create(&item, layer->out));
+    if (layer->relu) OCT_APPEND(sequential, oct_relu_create(&item));
     return OCT_OK;
 }
 

@@ -60,7 +60,7 @@ typedef struct widths {
 static oct_status create_block(oct_module **module, const variant *v, const widths *w, int stride)
 {
     OCT_TRY(
-        oct_module_create(module, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
+        oct_module_alloc(module, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
     block *b = (block *)*module;
     b->convs = v->bottleneck ? 3 : 2;
     for (int i = 0; i < b->convs; i++) {
@@ -70,13 +70,15 @@ static oct_status create_block(oct_module **module, const variant *v, const widt
         int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
         oct_conv_geometry geometry =
             oct_conv_geometry_of(kernel, kernel, i == strided ? stride : 1, kernel / 2, 1);
-        OCT_CHILD(&b->base, conv_names[i], &b->conv[i],
-                  oct_conv2d_create(&b->conv[i], in, out, geometry, false));
-        OCT_CHILD(&b->base, bn_names[i], &b->bn[i], oct_batch_norm_create(&b->bn[i], out));
+        OCT_TRY(oct_module_add(&b->base, conv_names[i], &b->conv[i],
+                               oct_conv2d_create(&b->conv[i], in, out, geometry, false)));
+        OCT_TRY(oct_module_add(&b->base, bn_names[i], &b->bn[i],
+                               oct_batch_norm_create(&b->bn[i], out)));
     }
     if (stride != 1 || w->in != w->out) {
-        OCT_CHILD(&b->base, "downsample", &b->downsample, oct_sequential_create(&b->downsample));
-        OCT_TRY(oct_append_conv_bn(b->downsample, w->in, w->out, 1, stride, false));
+        OCT_TRY(oct_module_add(&b->base, "downsample", &b->downsample,
+                               oct_sequential_create(&b->downsample)));
+        OCT_TRY(oct_append_conv_bn(b->downsample, &(oct_conv_bn){w->in, w->out, 1, stride, false}));
     }
     return OCT_OK;
 }
@@ -108,19 +110,20 @@ static oct_status build_variant(oct_module **root, const variant *v, int64_t c, 
 {
     static const char *const names[STAGES] = {"layer1", "layer2", "layer3", "layer4"};
     widths w = {.in = 64};
-    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
+    OCT_TRY(oct_module_alloc(root, &resnet_type, sizeof(resnet)));
     oct_module *self = *root;
     resnet *m = (resnet *)self;
     oct_conv_geometry stem = oct_conv_geometry_of(7, 7, 2, 3, 1);
     if (v->small) stem = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "conv1", &m->conv1, oct_conv2d_create(&m->conv1, c, 64, stem, false));
-    OCT_CHILD(self, "bn1", &m->bn1, oct_batch_norm_create(&m->bn1, 64));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(
+        oct_module_add(self, "conv1", &m->conv1, oct_conv2d_create(&m->conv1, c, 64, stem, false)));
+    OCT_TRY(oct_module_add(self, "bn1", &m->bn1, oct_batch_norm_create(&m->bn1, 64)));
     if (!v->small)
-        OCT_CHILD(self, "maxpool", &m->maxpool,
-                  oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1)));
+        OCT_TRY(oct_module_add(self, "maxpool", &m->maxpool,
+                               oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1))));
     for (int i = 0; i < STAGES; i++) {
-        OCT_CHILD(self, names[i], &m->layer[i], oct_sequential_create(&m->layer[i]));
+        OCT_TRY(oct_module_add(self, names[i], &m->layer[i], oct_sequential_create(&m->layer[i])));
         w.inner = 64 << i;
         w.out = v->bottleneck ? 4 * w.inner : w.inner;
         for (int k = 0; k < v->blocks[i]; k++) {
@@ -128,9 +131,9 @@ static oct_status build_variant(oct_module **root, const variant *v, int64_t c, 
             w.in = w.out;
         }
     }
-    OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
-    OCT_CHILD(self, "fc", &m->fc, oct_linear_create(&m->fc, w.out, classes, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool)));
+    OCT_TRY(oct_module_add(self, "fc", &m->fc, oct_linear_create(&m->fc, w.out, classes, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 
@@ -160,12 +163,13 @@ static oct_status fuse_block(void *user, oct_module *module)
     block *b = (block *)module;
     int last = b->convs - 1;
     for (int i = 0; i < last; i++) {
-        OCT_CHILD(module, relu_names[i], &b->relu[i], oct_relu_create(&b->relu[i]));
+        OCT_TRY(oct_module_add(module, relu_names[i], &b->relu[i], oct_relu_create(&b->relu[i])));
         OCT_TRY(oct_fuse_modules(&module, OCT_NAMES(conv_names[i], bn_names[i], relu_names[i]), 3,
                                  false));
     }
-    OCT_CHILD(module, "add", &b->add, oct_add_create(&b->add));
-    OCT_CHILD(module, relu_names[last], &b->relu[last], oct_relu_create(&b->relu[last]));
+    OCT_TRY(oct_module_add(module, "add", &b->add, oct_add_create(&b->add)));
+    OCT_TRY(
+        oct_module_add(module, relu_names[last], &b->relu[last], oct_relu_create(&b->relu[last])));
     return oct_fuse_modules(
         &module, OCT_NAMES(conv_names[last], bn_names[last], "add", relu_names[last]), 4, false);
 }
@@ -173,7 +177,7 @@ static oct_status fuse_block(void *user, oct_module *module)
 static oct_status fuse(oct_module **root)
 {
     resnet *m = (resnet *)*root;
-    OCT_CHILD(*root, "relu", &m->relu, oct_relu_create(&m->relu));
+    OCT_TRY(oct_module_add(*root, "relu", &m->relu, oct_relu_create(&m->relu)));
     OCT_TRY(oct_fuse_modules(root, OCT_NAMES("conv1", "bn1", "relu"), 3, false));
     OCT_TRY(oct_module_walk(*root, fuse_block, NULL));
     return oct_fuse_sequences(root);

@@ -34,8 +34,8 @@ static const oct_module_type unet_type = {.name = "unet", .forward = forward, .c
 static oct_status create_two_convs(oct_module **m, int64_t in, int64_t out)
 {
     OCT_TRY(oct_sequential_create(m));
-    OCT_TRY(oct_append_conv_bn(*m, in, out, 3, 1, true));
-    return oct_append_conv_bn(*m, out, out, 3, 1, true);
+    OCT_TRY(oct_append_conv_bn(*m, &(oct_conv_bn){in, out, 3, 1, true}));
+    return oct_append_conv_bn(*m, &(oct_conv_bn){out, out, 3, 1, true});
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
@@ -45,29 +45,32 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     static const char *const ups[STEPS] = {"up1", "up2"};
     static const char *const concats[STEPS] = {"join1", "join2"};
     static const char *const decoders[STEPS] = {"decoder1", "decoder2"};
-    OCT_TRY(oct_module_create(root, &unet_type, sizeof(unet)));
+    OCT_TRY(oct_module_alloc(root, &unet_type, sizeof(unet)));
     oct_module *self = *root;
     unet *m = (unet *)self;
     oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
     for (int i = 0; i < LEVELS; i++) {
         int64_t out = WIDTH << i;
         if (i > 0)
-            OCT_CHILD(self, pools[i - 1], &m->pool[i - 1],
-                      oct_max_pool_create(&m->pool[i - 1], oct_pool_geometry_of(2, 2, 0)));
-        OCT_CHILD(self, encoders[i], &m->encoder[i], create_two_convs(&m->encoder[i], c, out));
+            OCT_TRY(oct_module_add(
+                self, pools[i - 1], &m->pool[i - 1],
+                oct_max_pool_create(&m->pool[i - 1], oct_pool_geometry_of(2, 2, 0))));
+        OCT_TRY(oct_module_add(self, encoders[i], &m->encoder[i],
+                               create_two_convs(&m->encoder[i], c, out)));
         c = out;
     }
     for (int i = STEPS - 1; i >= 0; i--) {
         int64_t out = WIDTH << i;
-        OCT_CHILD(self, ups[i], &m->up[i],
-                  oct_interpolate_create(&m->up[i], h >> i, w >> i, OCT_NEAREST));
-        OCT_CHILD(self, concats[i], &m->concat[i], oct_concat_create(&m->concat[i]));
-        OCT_CHILD(self, decoders[i], &m->decoder[i],
-                  create_two_convs(&m->decoder[i], 3 * out, out));
+        OCT_TRY(oct_module_add(self, ups[i], &m->up[i],
+                               oct_interpolate_create(&m->up[i], h >> i, w >> i, OCT_NEAREST)));
+        OCT_TRY(oct_module_add(self, concats[i], &m->concat[i], oct_concat_create(&m->concat[i])));
+        OCT_TRY(oct_module_add(self, decoders[i], &m->decoder[i],
+                               create_two_convs(&m->decoder[i], 3 * out, out)));
     }
-    OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, WIDTH, classes, one, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "head", &m->head,
+                           oct_conv2d_create(&m->head, WIDTH, classes, one, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 

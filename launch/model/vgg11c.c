@@ -28,14 +28,15 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
                                      512, 512,  POOL, 512,  512, POOL};
     const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &vgg_type, sizeof(vgg)));
+    OCT_TRY(oct_module_alloc(root, &vgg_type, sizeof(vgg)));
     oct_module *self = *root;
     vgg *m = (vgg *)self;
-    OCT_CHILD(self, "features", &m->features, oct_sequential_create(&m->features));
-    OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
-    OCT_CHILD(self, "classifier", &m->classifier, oct_sequential_create(&m->classifier));
+    OCT_TRY(oct_module_add(self, "features", &m->features, oct_sequential_create(&m->features)));
+    OCT_TRY(oct_module_add(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool)));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_TRY(
+        oct_module_add(self, "classifier", &m->classifier, oct_sequential_create(&m->classifier)));
 
     for (size_t i = 0; i < OCT_COUNT(layers); i++) {
         if (layers[i] == POOL) {

@@ -70,7 +70,7 @@ static oct_status check_fallback(const oct_emitter *e)
     const oct_module_type *type = type_of(node);
     OCT_CHECK(type && type->args, OCT_PREPARE,
               "%s: %s stays float and cannot be made again from arguments, so it cannot be part of "
-              "the deployed model; quantize it, give its type `create` and `args`, or move it out "
+              "the deployed model; quantize it, list the arguments in its spec, or move it out "
               "of the model",
               caller_text(node), node->op);
     OCT_CHECK(!node->module || node->module->num_children == 0, OCT_PREPARE,

@@ -1,6 +1,6 @@
 /* The prepared graph: what runs at each call site of a model, in the methods that know the graph.
  *
- * It is between the user's forward and its operations (core/autograd/call.h). In `jit` the user's
+ * It is between the user's forward and its operations (core/autograd/context.h). In `jit` the user's
  * forward runs, and its node handles each call site that the plan touches; in `symbolic` the nodes run
  * one after another and the forward is not called. Both execute the same nodes on the same modules, so
  * they give the same bits.

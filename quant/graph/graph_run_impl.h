@@ -48,6 +48,6 @@ oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wan
                           int64_t recorded, oct_tensor *x);
 /* Returns a further tensor with the data of x, to which its gradient goes on: each tensor has one graph_value. */
 oct_tensor *oct_run_view(oct_context *cx, oct_tensor *x);
-/* What oct_interceptor.call is for a prepared graph (core/autograd/call.h): true when it has computed *y or failed. */
+/* What oct_interceptor.call is for a prepared graph (core/autograd/context.h): true when it has computed *y or failed. */
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y);

@@ -104,7 +104,7 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
                                  const oct_target *target, bool is_signed)
 {
     oct_module *module = NULL;
-    OCT_TRY(oct_module_create(&module, &oct_fake_quant_type, sizeof(oct_fake_quant)));
+    OCT_TRY(oct_module_alloc(&module, &oct_fake_quant_type, sizeof(oct_fake_quant)));
     oct_fake_quant *made = (oct_fake_quant *)module;
     made->qconfig = *qconfig;
     if (qconfig->fake_quant == &oct_fake_quant_affine && target->affine)

@@ -111,7 +111,7 @@ const oct_module_type oct_qat_add_type = {
 
 oct_status oct_qat_add_create(oct_module **m, oct_activation activation)
 {
-    OCT_TRY(oct_module_create(m, &oct_qat_add_type, sizeof(oct_qat_binary)));
+    OCT_TRY(oct_module_alloc(m, &oct_qat_add_type, sizeof(oct_qat_binary)));
     ((oct_qat_binary *)*m)->activation = activation;
     return OCT_OK;
 }

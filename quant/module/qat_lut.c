@@ -33,8 +33,8 @@ typedef struct tables {
 /* An elementwise function by table: one entry a code. */
 typedef struct lut {
     oct_quantized q;
-    /* child "function", or another call site's: a module whose type core/op/elementwise.h lists, add_scalar, mul_scalar
-     * or prelu */
+    /* child "function", or another call site's: a module whose type core/op/elementwise_list.def lists, add_scalar,
+     * mul_scalar or prelu */
     oct_module *function;
     tables tables; /* of the qparams last seen */
 } lut;
@@ -381,7 +381,7 @@ static oct_status create_table(oct_module **made, oct_module **old)
 {
     oct_module *function = *old;
     *old = NULL;
-    oct_status status = oct_module_create(
+    oct_status status = oct_module_alloc(
         made, function->type == &oct_prelu_type ? &prelu_type : &type, sizeof(lut));
     if (status != OCT_OK) {
         oct_module_destroy(&function);
@@ -395,7 +395,7 @@ static oct_status create_table(oct_module **made, oct_module **old)
 /* The function stays the child of the first one. */
 static oct_status create_shared(oct_module **made, const oct_module *first)
 {
-    OCT_TRY(oct_module_create(made, &prelu_type, sizeof(lut)));
+    OCT_TRY(oct_module_alloc(made, &prelu_type, sizeof(lut)));
     ((lut *)*made)->function = ((const lut *)first)->function;
     return OCT_OK;
 }

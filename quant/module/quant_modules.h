@@ -39,12 +39,6 @@ oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD
 /* Gives m the fake-quant of another module, which both then use. */
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
-/* A QuantStub is the identity until prepare gives it a fake-quant; then it makes codes of float values. */
-oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
-
-/* A DeQuantStub makes float values of codes and passes float values on. It has no state. */
-oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
-
 typedef enum oct_activation {
     OCT_ACT_NONE,
     OCT_ACT_RELU,

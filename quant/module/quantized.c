@@ -348,7 +348,7 @@ oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type,
                                  oct_module **old)
 {
     oct_module_destroy(old);
-    return oct_module_create(made, type, size);
+    return oct_module_alloc(made, type, size);
 }
 
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)

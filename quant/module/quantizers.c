@@ -77,7 +77,7 @@ oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fa
                                         oct_param *weight, bool per_tensor, bool shift)
 {
     oct_module *module = NULL;
-    OCT_TRY(oct_module_create(&module, &oct_weight_fake_quant_type, sizeof(oct_weight_fake_quant)));
+    OCT_TRY(oct_module_alloc(&module, &oct_weight_fake_quant_type, sizeof(oct_weight_fake_quant)));
     oct_weight_fake_quant *made = (oct_weight_fake_quant *)module;
     made->kind = kind;
     made->weight = weight;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/nn/module.h"
-#include "core/op/elementwise.h"
+#include "core/op/ops.h"
 #include "quant/target/target.h"
 
 /* Where the scale of an output comes from. */

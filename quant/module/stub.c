@@ -66,7 +66,7 @@ const oct_module_type oct_quant_stub_type = {
 
 oct_status oct_quant_stub_create(oct_module **m)
 {
-    return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quantized));
+    return oct_module_alloc(m, &oct_quant_stub_type, sizeof(oct_quantized));
 }
 
 static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -101,5 +101,5 @@ const oct_module_type oct_dequant_stub_type = {
 
 oct_status oct_dequant_stub_create(oct_module **m)
 {
-    return oct_module_create(m, &oct_dequant_stub_type, sizeof(oct_module));
+    return oct_module_alloc(m, &oct_dequant_stub_type, sizeof(oct_module));
 }

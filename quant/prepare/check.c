@@ -294,8 +294,8 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             name);
     else
         OCT_PROBLEM(plan,
-                    "%s: its type %s has no list of arguments, so it could not be deployed; give "
-                    "it `args` and `size` (core/nn/module.h)",
+                    "%s: its type %s has no list of arguments, so it could not be deployed; list "
+                    "them in its spec (octet/nn.h)",
                     name, p->type->name);
 }
 

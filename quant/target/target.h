@@ -3,7 +3,7 @@
  * target_list.def. */
 #pragma once
 
-#include "core/autograd/call.h"
+#include "core/tensor/op_args.h"
 #include "core/base/registry.h"
 #include "quant/rounding/rounding.h"
 

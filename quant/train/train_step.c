@@ -5,7 +5,7 @@
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 #include "core/op/norm_groups.h"
 
 #include <math.h>

@@ -304,7 +304,7 @@ Test(call_sites, the_trace_has_the_arguments, .timeout = 60)
 {
     static const oct_module_type type = {.name = "net", .forward = forward};
     oct_module *net;
-    RIG_OK(oct_module_create(&net, &type, sizeof *net));
+    RIG_OK(oct_module_alloc(&net, &type, sizeof *net));
     oct_trace trace;
     RIG_OK(oct_trace_run(&trace, net, OCT_EXAMPLE(OCT_SHAPE(1, 4, 5, 3), OCT_SHAPE(1, 4, 5, 3))));
     cr_assert_eq(trace.num_nodes, OCT_COUNT(ops));

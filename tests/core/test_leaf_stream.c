@@ -27,7 +27,7 @@ static oct_context *cx;
 
 static void set_up(void)
 {
-    cr_assert_eq(oct_module_create(&holder, &holder_type, sizeof *holder), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&holder, &holder_type, sizeof *holder), OCT_OK);
     cr_assert_eq(oct_module_add_param(holder, "w", OCT_SHAPE(NUMEL), true, &weight), OCT_OK);
     cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
 }

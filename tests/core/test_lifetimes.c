@@ -32,7 +32,7 @@ static float *input;
 
 static net *set_up(oct_tensor *(*body)(oct_context *, net *, oct_tensor *))
 {
-    cr_assert_eq(oct_module_create(&root, &net_type, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&root, &net_type, sizeof(net)), OCT_OK);
     net *self = (net *)root;
     self->body = body;
     cr_assert_eq(oct_relu_create(&self->relu), OCT_OK);

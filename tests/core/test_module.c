@@ -2,7 +2,6 @@
 #include "core/autograd/context.h"
 #include "core/base/mem.h"
 #include "core/nn/module.h"
-#include "core/nn/module_call.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -40,7 +39,7 @@ static const oct_module_type times_type = {
 static oct_status times_create(oct_module **module, float factor)
 {
     oct_status status;
-    OCT_TRY(oct_module_create(module, &times_type, sizeof(times)));
+    OCT_TRY(oct_module_alloc(module, &times_type, sizeof(times)));
     times *self = (times *)*module;
     self->factor = factor;
     OCT_TRY_OUT(oct_module_add_param(*module, "weight", OCT_SHAPE(2, 3), true, &self->weight));
@@ -68,7 +67,7 @@ static const oct_module_type pair_type = {.name = "pair", .forward = pair_forwar
 /* Takes a and b over, also on failure. */
 static oct_status pair_create(oct_module **module, oct_module *a, oct_module *b)
 {
-    oct_status status = oct_module_create(module, &pair_type, sizeof(pair));
+    oct_status status = oct_module_alloc(module, &pair_type, sizeof(pair));
     if (status != OCT_OK) {
         oct_module_destroy(&a);
         oct_module_destroy(&b);
@@ -230,19 +229,19 @@ Test(module, names_are_checked)
         "",    "A", "a.b",
         "a b", "ä", "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz0123456789_x"};
     for (size_t i = 0; i < OCT_COUNT(bad); i++) {
-        cr_assert_eq(oct_module_add_param(root, bad[i], OCT_SHAPE(1), true, &param), OCT_DEFECT);
+        cr_assert_eq(oct_module_add_param(root, bad[i], OCT_SHAPE(1), true, &param), OCT_USAGE);
         cr_assert(strstr(oct_error_message(0), "is no name for a part of a pair"));
         cr_assert_null(param);
     }
-    cr_assert_eq(oct_module_add_param(root, "a", OCT_SHAPE(1), true, &param), OCT_DEFECT);
+    cr_assert_eq(oct_module_add_param(root, "a", OCT_SHAPE(1), true, &param), OCT_USAGE);
     cr_assert_str_eq(oct_error_message(0), "a pair has two parts named \"a\"; rename one");
     cr_assert_eq(oct_module_add_buffer(((pair *)root)->a, "weight", OCT_F32, OCT_SHAPE(1), &data),
-                 OCT_DEFECT);
+                 OCT_USAGE);
     cr_assert_eq(oct_module_add_param(((pair *)root)->a, "seen", OCT_SHAPE(1), true, &param),
-                 OCT_DEFECT);
-    cr_assert_eq(oct_module_add_param(root, "w", OCT_SHAPE(0, 2), true, &param), OCT_DEFECT);
+                 OCT_USAGE);
+    cr_assert_eq(oct_module_add_param(root, "w", OCT_SHAPE(0, 2), true, &param), OCT_USAGE);
     cr_assert_str_eq(oct_error_message(0), "parameter w cannot have the shape (0, 2)");
-    cr_assert_eq(oct_module_add_buffer(root, "w", OCT_F32, OCT_SHAPE(-1), &data), OCT_DEFECT);
+    cr_assert_eq(oct_module_add_buffer(root, "w", OCT_F32, OCT_SHAPE(-1), &data), OCT_USAGE);
     cr_assert_str_eq(oct_error_message(0), "buffer w cannot have the shape (-1)");
 }
 
@@ -250,13 +249,13 @@ Test(module, a_child_that_cannot_be_added_is_destroyed)
 {
     oct_module *extra, *stolen = ((pair *)root)->a, *none = NULL;
     cr_assert_eq(times_create(&extra, 7), OCT_OK);
-    cr_assert_eq(oct_module_add_child(root, "b", &extra), OCT_DEFECT);
+    cr_assert_eq(oct_module_add_child(root, "b", &extra), OCT_USAGE);
     cr_assert_null(extra);
     cr_assert_eq(destroyed, 7);
-    cr_assert_eq(oct_module_add_child(root, "c", &stolen), OCT_DEFECT);
+    cr_assert_eq(oct_module_add_child(root, "c", &stolen), OCT_USAGE);
     cr_assert_null(stolen);
-    cr_assert(strstr(oct_error_message(0), "child of another module already"));
-    cr_assert_eq(oct_module_add_child(root, "c", &none), OCT_DEFECT);
+    cr_assert(strstr(oct_error_message(0), "has a place in a tree already"));
+    cr_assert_eq(oct_module_add_child(root, "c", &none), OCT_USAGE);
     cr_assert_eq(value_of_root(), 30);
 }
 
@@ -302,7 +301,7 @@ Test(module, the_root_can_be_replaced_and_the_old_one_wrapped)
 {
     oct_module *old = root, *scale, *outer;
     cr_assert_eq(times_create(&scale, 10), OCT_OK);
-    cr_assert_eq(oct_module_create(&outer, &pair_type, sizeof(pair)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&outer, &pair_type, sizeof(pair)), OCT_OK);
     cr_assert_eq(oct_module_replace(&root, old, outer), OCT_OK);
     cr_assert_eq(root, outer);
     ((pair *)outer)->a = old;
@@ -331,7 +330,7 @@ static oct_tensor *null_forward(oct_context *context, oct_module *self, oct_tens
 static void replace_by(const char *path, const oct_module_type *type)
 {
     oct_module *old = oct_module_find(root, path), *new;
-    cr_assert_eq(oct_module_create(&new, type, sizeof *new), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&new, type, sizeof *new), OCT_OK);
     cr_assert_eq(oct_module_replace(&root, old, new), OCT_OK);
     oct_module_destroy(&old);
 }
@@ -345,12 +344,12 @@ Test(module, a_failure_names_the_module)
     cr_assert_str_eq(oct_error_message(0), "b.a: needs 4 dimensions, got (1)");
 }
 
-Test(module, a_forward_without_output_is_a_defect)
+Test(module, a_forward_without_output_is_refused)
 {
     static const oct_module_type type = {.name = "empty", .forward = null_forward, .atomic = true};
     replace_by("b.b", &type);
     cr_assert_null(call_root());
-    cr_assert_eq(oct_context_status(cx), OCT_DEFECT);
+    cr_assert_eq(oct_context_status(cx), OCT_USAGE);
     cr_assert_str_eq(oct_error_message(0), "b.b: the forward of this empty gave no output");
 }
 

@@ -1,6 +1,6 @@
 /* A network calls its modules as its nodes say, under paths as a file would name them. */
 #include "core/autograd/context.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 #include "core/nn/modules.h"
 #include "core/nn/network.h"
 #include "tests/support/check_status.h"

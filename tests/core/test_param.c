@@ -20,9 +20,9 @@ static oct_params params;
 /* Parameters of 4, 6 and 1 numbers; the last in a child. */
 static void set_up(void)
 {
-    cr_assert_eq(oct_module_create(&root, &plain_type, sizeof(plain)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&root, &plain_type, sizeof(plain)), OCT_OK);
     oct_module **child = &((plain *)root)->child;
-    cr_assert_eq(oct_module_create(child, &plain_type, sizeof(plain)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(child, &plain_type, sizeof(plain)), OCT_OK);
     cr_assert_eq(oct_module_add_param(*child, "w", OCT_SHAPE(1), false, &p[2]), OCT_OK);
     cr_assert_eq(oct_module_add_child(root, "child", child), OCT_OK);
     cr_assert_eq(oct_module_add_param(root, "w", OCT_SHAPE(4), true, &p[0]), OCT_OK);
@@ -135,7 +135,7 @@ Test(param, sums_begin_bucket_by_bucket_from_the_last_parameter_on)
     const oct_leaves full = oct_leaves_split(64, 8, 0, 1);
     beginnings b = {.group = {.size = 1, .sum_begin = note_begin, .sums_finish = note_end}};
     const int64_t size[] = {5, 1 << 20, (1 << 20) - 3, 3};
-    cr_assert_eq(oct_module_create(&large, &plain_type, sizeof(plain)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&large, &plain_type, sizeof(plain)), OCT_OK);
     for (int i = 0; i < 4; i++)
         cr_assert_eq(oct_module_add_param(large, (char[]){(char)('a' + i), 0}, OCT_SHAPE(size[i]),
                                           false, &w[i]),
@@ -172,7 +172,7 @@ Test(param, a_module_without_parameters_binds)
 {
     oct_module *empty;
     oct_leaves full = oct_leaves_split(3, 1, 0, 1);
-    cr_assert_eq(oct_module_create(&empty, &plain_type, sizeof(plain)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&empty, &plain_type, sizeof(plain)), OCT_OK);
     cr_assert_eq(oct_params_bind(&params, empty, &full), OCT_OK);
     cr_assert_eq(oct_params_reduce(&params, &oct_collective_one, &full), OCT_OK);
     oct_module_destroy(&empty);

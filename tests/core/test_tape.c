@@ -106,7 +106,7 @@ static oct_leaves whole(void)
 static void set_up(void)
 {
     oct_leaves leaves = whole();
-    cr_assert_eq(oct_module_create(&f.holder, &holder_type, sizeof *f.holder), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&f.holder, &holder_type, sizeof *f.holder), OCT_OK);
     cr_assert_eq(oct_module_add_param(f.holder, "u", OCT_SHAPE(COLUMNS), true, &f.u), OCT_OK);
     cr_assert_eq(oct_module_add_param(f.holder, "v", OCT_SHAPE(COLUMNS), true, &f.v), OCT_OK);
     oct_fill_normal(oct_f32(&f.u->value), COLUMNS, 1, OCT_STREAM_TEST, 0, 0, 1);
@@ -447,12 +447,12 @@ Test(tape, a_second_backward_without_zero_is_a_defect)
     cr_assert(strstr(oct_error_message(0), "oct_params_zero"));
 }
 
-Test(tape, more_ends_than_uses_are_a_defect)
+Test(tape, more_ends_than_uses_are_refused)
 {
     oct_tensor *y = scale(f.cx, begin_forward(whole(), true), f.u);
     cr_assert_not_null(y);
     f.u->uses = 0;
-    cr_assert_eq(backward(y), OCT_DEFECT);
+    cr_assert_eq(backward(y), OCT_USAGE);
     cr_assert(strstr(oct_error_message(0), "more gradients than uses"));
 }
 
@@ -464,7 +464,7 @@ Test(tape, an_op_without_backward_may_not_cut_a_gradient)
     cr_assert_eq(oct_context_status(f.cx), OCT_OK);
     x->needs_grad = true;
     cr_assert_null(oct_record(f.cx, "round", NULL, &x, 1, false, y));
-    cr_assert_eq(oct_context_status(f.cx), OCT_DEFECT);
+    cr_assert_eq(oct_context_status(f.cx), OCT_USAGE);
 }
 
 Test(tape, an_op_has_at_most_so_many_inputs)
@@ -473,8 +473,9 @@ Test(tape, an_op_has_at_most_so_many_inputs)
     for (size_t i = 0; i < OCT_COUNT(many); i++)
         many[i] = x;
     cr_assert_null(oct_record(f.cx, "concat", add_backward, many, OCT_MAX_INPUTS + 1, true, x));
-    cr_assert_eq(oct_context_status(f.cx), OCT_DEFECT);
-    cr_assert_str_eq(oct_error_message(0), "concat has 65 inputs; an op takes at most 64");
+    cr_assert_eq(oct_context_status(f.cx), OCT_USAGE);
+    cr_assert_str_eq(oct_error_message(0),
+                     "concat has 65 inputs; an operation has a name and at most 64");
 }
 
 Test(tape, a_rank_without_leaves_goes_through_with_no_parts)

@@ -3,7 +3,7 @@
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -55,11 +55,11 @@ static oct_trace trace;
 static net *make_net(oct_module **module, body_fn *body, const oct_module_type *a,
                      const oct_module_type *b)
 {
-    cr_assert_eq(oct_module_create(module, &net_type, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(module, &net_type, sizeof(net)), OCT_OK);
     net *self = (net *)*module;
     self->body = body;
-    cr_assert_eq(oct_module_create(&self->a, a, sizeof(net)), OCT_OK);
-    cr_assert_eq(oct_module_create(&self->b, b, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&self->a, a, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&self->b, b, sizeof(net)), OCT_OK);
     cr_assert_eq(oct_module_add_child(*module, "a", &self->a), OCT_OK);
     cr_assert_eq(oct_module_add_child(*module, "b", &self->b), OCT_OK);
     return self;
@@ -296,7 +296,7 @@ Test(trace, a_module_outside_of_the_tree_is_an_error)
 {
     oct_module *outsider;
     net *self = make_net(&root, residual, &twice_type, &twice_type);
-    cr_assert_eq(oct_module_create(&outsider, &twice_type, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&outsider, &twice_type, sizeof(net)), OCT_OK);
     cr_assert_eq(oct_module_hook(self->b, call_outsider, outsider, NULL), OCT_OK);
     cr_assert_eq(run_trace(), OCT_PREPARE);
     cr_assert(strstr(oct_error_message(0), "a twice is called that is no part of the model"), "%s",

@@ -24,13 +24,15 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static oct_status build(oct_module **root)
 {
     static const oct_module_type type = {.name = "net", .forward = forward};
-    OCT_TRY(oct_module_create(root, &type, sizeof(net)));
+    OCT_TRY(oct_module_alloc(root, &type, sizeof(net)));
     net *m = (net *)*root;
-    OCT_CHILD(*root, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(oct_append_conv_bn(m->stem, 1, 16, 3, 2, true)); /* 1 to 16 channels, 3x3, stride 2 */
-    OCT_CHILD(*root, "body", &m->body, oct_sequential_create(&m->body));
-    OCT_TRY(oct_append_conv_bn(m->body, 16, 16, 3, 1, false));
-    OCT_CHILD(*root, "head", &m->head, oct_linear_create(&m->head, 16, CLASSES, true));
+    OCT_TRY(oct_module_add(*root, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    OCT_TRY(oct_append_conv_bn(
+        m->stem, &(oct_conv_bn){1, 16, 3, 2, true})); /* 1 to 16 channels, 3x3, stride 2 */
+    OCT_TRY(oct_module_add(*root, "body", &m->body, oct_sequential_create(&m->body)));
+    OCT_TRY(oct_append_conv_bn(m->body, &(oct_conv_bn){16, 16, 3, 1, false}));
+    OCT_TRY(
+        oct_module_add(*root, "head", &m->head, oct_linear_create(&m->head, 16, CLASSES, true)));
     return oct_init_parameters(*root, 1);
 }
 

@@ -7,7 +7,7 @@
 #include "core/autograd/context.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/nn/module_call.h"
+#include "core/nn/module.h"
 #include "io/file/file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"

@@ -111,13 +111,13 @@ static void make_kit(kit *k, int layers, unsigned seed)
 {
     net *root;
     *k = (kit){0};
-    MUST(oct_module_create(&k->root, &net_type, sizeof *root));
+    MUST(oct_module_alloc(&k->root, &net_type, sizeof *root));
     root = (net *)k->root;
     for (int i = 0; i < layers; i++) {
         char name[16];
         layer *l;
         snprintf(name, sizeof name, "l%d", i);
-        MUST(oct_module_create(&root->layers[i], &layer_type, sizeof *l));
+        MUST(oct_module_alloc(&root->layers[i], &layer_type, sizeof *l));
         l = (layer *)root->layers[i];
         MUST(oct_module_add_child(k->root, name, &root->layers[i]));
         MUST(oct_module_add_param(&l->base, "weight", OCT_SHAPE(3, i + 1), true, &l->weight));
@@ -950,7 +950,7 @@ Test(checkpoint, a_model_without_state_is_saved_and_loaded)
 {
     oct_module *empty;
     oct_checkpoint ckpt;
-    MUST(oct_module_create(&empty, &net_type, sizeof(net)));
+    MUST(oct_module_alloc(&empty, &net_type, sizeof(net)));
     oct_checkpoint_info info = {.step = 0};
     MUST(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 3}, NULL));
     MUST(oct_checkpoint_newest(&ckpt, folder, NULL));
@@ -1017,7 +1017,7 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
     for (int64_t step = 1; step <= 40; step++) {
         oct_checkpoint_info info = {.step = step};
         oct_module *empty;
-        MUST(oct_module_create(&empty, &net_type, sizeof(net)));
+        MUST(oct_module_alloc(&empty, &net_type, sizeof(net)));
         MUST(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 100}, NULL));
         oct_module_destroy(&empty);
     }
@@ -1035,7 +1035,7 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     oct_checkpoint_info info = {.step = 50};
     oct_module *empty;
-    MUST(oct_module_create(&empty, &net_type, sizeof(net)));
+    MUST(oct_module_alloc(&empty, &net_type, sizeof(net)));
     cr_assert_eq(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 100}, NULL),
                  OCT_RESOURCE);
     check_said("manifest.json: cannot be written");
@@ -1111,7 +1111,7 @@ Test(checkpoint, counts_all_items_that_are_too_many)
     oct_checkpoint ckpt;
     oct_module *empty;
     craft("step-00000003.h5", 1, 3, endless);
-    MUST(oct_module_create(&empty, &net_type, sizeof(net)));
+    MUST(oct_module_alloc(&empty, &net_type, sizeof(net)));
     MUST(oct_checkpoint_open(&ckpt, in_folder("step-00000003.h5")));
     cr_assert_eq(oct_checkpoint_load(&ckpt, empty, NULL), OCT_DATA);
     check_said("300 of its items are not in this one, such as state/x0/y/z, state/x1/y/z, "

@@ -39,7 +39,7 @@ static const oct_module_type net_type = {.name = "net", .forward = net_forward};
 static oct_module *build(int64_t classes)
 {
     oct_module *root;
-    MUST(oct_module_create(&root, &net_type, sizeof(net)));
+    MUST(oct_module_alloc(&root, &net_type, sizeof(net)));
     net *m = (net *)root;
     PART(conv1, oct_conv2d_create(&m->conv1, 2, 4, oct_conv_geometry_of(3, 3, 1, 1, 2), false));
     PART(bn1, oct_batch_norm_create(&m->bn1, 4));

@@ -98,7 +98,7 @@ static const oct_module_type silent_type = {.name = "silent", .forward = tower_f
 static oct_module *make_tower(const oct_module_type *type)
 {
     oct_module *root, *item;
-    cr_assert_eq(oct_module_create(&root, type, sizeof(tower)), OCT_OK);
+    cr_assert_eq(oct_module_alloc(&root, type, sizeof(tower)), OCT_OK);
     tower *m = (tower *)root;
     cr_assert_eq(oct_sequential_create(&m->layers), OCT_OK);
     for (int i = 0; i < FLOORS; i++) {

@@ -24,7 +24,7 @@ typedef struct parts {
 static inline oct_module *parts_create(const oct_module_type *type)
 {
     oct_module *m;
-    OK(oct_module_create(&m, type, sizeof(parts)));
+    OK(oct_module_alloc(&m, type, sizeof(parts)));
     return m;
 }
 

@@ -23,7 +23,7 @@ static const oct_module_type block_type = {.name = "block", .forward = block_for
 static inline oct_module *block_new(int64_t channels)
 {
     oct_module *made = NULL;
-    OK(oct_module_create(&made, &block_type, sizeof(block)));
+    OK(oct_module_alloc(&made, &block_type, sizeof(block)));
     block *m = (block *)made;
     CHILD(m, conv1, oct_conv2d_create(&m->conv1, channels, channels, rig_same(3), false));
     CHILD(m, bn1, oct_batch_norm_create(&m->bn1, channels));
@@ -41,7 +41,7 @@ typedef struct user_net {
 static inline user_net *user_net_new(const oct_module_type *type)
 {
     oct_module *made = NULL;
-    OK(oct_module_create(&made, type, sizeof(user_net)));
+    OK(oct_module_alloc(&made, type, sizeof(user_net)));
     return (user_net *)made;
 }
 

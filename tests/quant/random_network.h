@@ -994,7 +994,7 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
 
 static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int body)
 {
-    OCT_TRY(oct_module_create(m, &rn_type, sizeof(rn_module)));
+    OCT_TRY(oct_module_alloc(m, &rn_type, sizeof(rn_module)));
     rn_module *made = (rn_module *)*m;
     made->plan = p;
     made->body = &p->body[body];

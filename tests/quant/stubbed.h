@@ -92,7 +92,7 @@ static inline void bench_begin(bench *b, const char *target, oct_module *middle,
 {
     *b = (bench){.n = n, .leaves = oct_leaves_split(shape[0].dim[0], 2, 0, 1)};
     OK(oct_context_create(&b->cx, &oct_collective_one));
-    OK(oct_module_create(&b->root, &stubbed_type, sizeof(stubbed)));
+    OK(oct_module_alloc(&b->root, &stubbed_type, sizeof(stubbed)));
     stubbed *w = (stubbed *)b->root;
     w->n = n;
     for (int i = 0; i < n; i++) {

@@ -139,7 +139,7 @@ static const oct_module_type residual_type = {.name = "residual", .forward = res
 
 static oct_status residual_create(oct_module **m, int64_t channels, bool relu)
 {
-    OCT_TRY(oct_module_create(m, &residual_type, sizeof(residual)));
+    OCT_TRY(oct_module_alloc(m, &residual_type, sizeof(residual)));
     residual *r = (residual *)*m;
     OCT_TRY(oct_conv2d_create(&r->conv, channels, channels, conv3x3(1, 1), true));
     OCT_TRY(oct_module_add_child(*m, "conv", &r->conv));

@@ -1,5 +1,6 @@
 /* Programs of whole models, with float fallbacks, several inputs, 16-bit codes, functional ops, loops and
  * shared layers: what QAT evaluates and what the program computes agree in every bit. */
+#include "tests/core/spec_net.h"
 #include "tests/quant/deploy.h"
 
 #include <stdio.h>
@@ -161,7 +162,7 @@ static const oct_module_type own_type = {.name = "own",
 
 static oct_status own_make(oct_module **m, const oct_module_type *type)
 {
-    OCT_TRY(oct_module_create(m, type, sizeof(own_layer)));
+    OCT_TRY(oct_module_alloc(m, type, sizeof(own_layer)));
     return own_init(*m);
 }
 
@@ -173,6 +174,53 @@ Test(fallbacks, of_a_users_own_layer)
         OK(own_make(&item, &own_type));
         deploy_around(item, 4, graph_methods[i]);
     }
+}
+
+/* A network of specs alone: its convolutions quantize, what it calls between them stays float and is made again. */
+Test(fallbacks, of_specs)
+{
+    for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
+        deployment d;
+        oct_module *root;
+        const oct_prepare_options options = deploy_options(graph_methods[i], NULL);
+        OK(oct_module_create(&root, &gated_spec, NULL));
+        deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
+        float *gain = oct_param_values(oct_module_param(oct_module_find(root, "gate"), "gain"));
+        for (int c = 0; c < 4; c++)
+            gain[c] = (float)c - 1.5f;
+        deploy(&d, &options);
+        int gates = 0;
+        cr_assert_eq(deploy_count(&d.program, OCT_STEP_CONV), 2);
+        for (int64_t k = 0; k < d.program.num_steps; k++) {
+            const oct_step *step = &d.program.steps[k];
+            const oct_fallback *fallback = step->fallback;
+            if (step->kind != OCT_STEP_FLOAT || strcmp(fallback->type, "relu") == 0) continue;
+            cr_assert_str_eq(fallback->type, "spec_gate");
+            gates++;
+            cr_assert(fallback->args.count == 2 && fallback->args.value[1] == 1.5);
+            cr_assert_eq(fallback->num_arrays, 1);
+        }
+        cr_assert_eq(gates, 1);
+        deploy_end(&d);
+    }
+}
+
+/* Only a list of arguments says that a module can be made again: prepare finds out. */
+Test(fallbacks, of_specs_without_a_list_are_refused)
+{
+    deployment d;
+    oct_module *item;
+    static oct_module_spec shy;
+    const oct_prepare_options options = deploy_options(OCT_METHOD_JIT, NULL);
+    shy = gate_spec;
+    shy.name = "shy", shy.num_args = 0;
+    OK(oct_module_create(&item, &shy, &(gate_args){4, 1}));
+    deploy_begin(&d, chain_around(item, 4), OCT_EXAMPLE(OCT_SHAPE(1, 6, 5, 3)));
+    cr_assert_eq(oct_prepare(&d.root, &d.example, &options, NULL), OCT_PREPARE);
+    cr_assert_str_eq(oct_error_message(0),
+                     "c: its type shy has no list of arguments, so it could not be deployed; list "
+                     "them in its spec (octet/nn.h)");
+    deploy_end(&d);
 }
 
 /* Prepare refuses them too, but a module may get into a prepared tree in other ways. */
@@ -189,7 +237,7 @@ Test(fallbacks, that_cannot_be_made_again_are_refused)
     cr_assert_eq(oct_convert(&d.program, d.root, &d.example, options.target, NULL), OCT_PREPARE);
     cr_assert_str_eq(oct_error_message(0),
                      "c: own stays float and cannot be made again from arguments, so it cannot be "
-                     "part of the deployed model; quantize it, give its type `create` and `args`, "
+                     "part of the deployed model; quantize it, list the arguments in its spec, "
                      "or move it out of the model");
     deploy_end(&d);
 }

@@ -177,7 +177,7 @@ Test(fuse, by_prepare_takes_every_line_of_the_list)
     for (size_t k = 0; k < oct_fusion_count(); k++) {
         rig r;
         oct_module *root = NULL;
-        OK(oct_module_create(&root, &type, sizeof(chain_net)));
+        OK(oct_module_alloc(&root, &type, sizeof(chain_net)));
         chain_net *m = (chain_net *)root;
         m->fusion = oct_fusion_at(k);
         CHILD(m, pool, oct_max_pool_create(&m->pool, oct_pool_geometry_of(2, 2, 0)));
@@ -319,7 +319,7 @@ static const oct_module_type sum_type = {.name = "sum", .forward = sum_forward};
 static sum_net *sum_begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &sum_type, sizeof(sum_net)));
+    OK(oct_module_alloc(&root, &sum_type, sizeof(sum_net)));
     sum_net *m = (sum_net *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, stem, oct_conv2d_create(&m->stem, 3, 3, rig_same(1), true));
@@ -482,7 +482,7 @@ static oct_module *wire(uint64_t seed, uint32_t *at)
 {
     static const oct_module_type type = {.name = "wired", .forward = wired_forward};
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &type, sizeof(wired)));
+    OK(oct_module_alloc(&root, &type, sizeof(wired)));
     wired *w = (wired *)root;
     CHILD(w, quant, oct_quant_stub_create(&w->quant));
     CHILD(w, dequant, oct_dequant_stub_create(&w->dequant));

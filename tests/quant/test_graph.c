@@ -57,7 +57,7 @@ static const oct_module_type worker_type = {.name = "worker", .forward = work, .
 static oct_module *new_worker(char kind, float factor)
 {
     oct_module *m;
-    MUST(oct_module_create(&m, &worker_type, sizeof(worker)));
+    MUST(oct_module_alloc(&m, &worker_type, sizeof(worker)));
     ((worker *)m)->kind = kind;
     ((worker *)m)->factor = factor;
     return m;
@@ -100,7 +100,7 @@ static const oct_module_type net_type = {.name = "net", .forward = net_forward};
 static net *new_net(body_fn *body)
 {
     oct_module *m;
-    MUST(oct_module_create(&m, &net_type, sizeof(net)));
+    MUST(oct_module_alloc(&m, &net_type, sizeof(net)));
     ((net *)m)->body = body;
     return (net *)m;
 }
@@ -320,7 +320,7 @@ Test(graph, generated_modules_get_free_names_and_slots_that_stay)
     for (int i = 0; i < 100; i++)
         cr_assert_eq(*model->base.children[3 + i].slot, made[i]);
     oct_module *bad = new_worker('f', 1);
-    cr_assert_eq(add_generated("Plus", &bad), OCT_DEFECT);
+    cr_assert_eq(add_generated("Plus", &bad), OCT_USAGE);
     cr_assert_null(bad);
 }
 
@@ -449,7 +449,7 @@ Test(graph, a_fused_module_gets_its_own_inputs_in_its_own_order)
     begin(float_net(two_ways, 2), OCT_METHOD_JIT, 2);
     touch(0, OCT_NODE_RUN);
     touch(1, OCT_NODE_ALIAS);
-    MUST(oct_module_create(&ordered, &ordered_type, sizeof *ordered));
+    MUST(oct_module_alloc(&ordered, &ordered_type, sizeof *ordered));
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = ordered;
     MUST(add_generated("plus", &ordered));

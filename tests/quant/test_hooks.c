@@ -102,10 +102,10 @@ static const oct_module_type line_type = {.name = "line", .forward = line_forwar
 static line *line_begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &line_type, sizeof(line)));
+    OK(oct_module_alloc(&root, &line_type, sizeof(line)));
     line *m = (line *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
-    OK(oct_module_create(&m->inner, &inner_type, sizeof(inner)));
+    OK(oct_module_alloc(&m->inner, &inner_type, sizeof(inner)));
     inner *in = (inner *)m->inner;
     CHILD(in, conv, oct_conv2d_create(&in->conv, 3, 2, rig_same(3), false));
     CHILD(in, bn, oct_batch_norm_create(&in->bn, 2));

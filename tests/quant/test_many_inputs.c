@@ -49,7 +49,7 @@ static const oct_module_type wide_type = {.name = "wide", .forward = wide_forwar
 static oct_module *wide_new(int width, bool stubs)
 {
     oct_module *made = NULL;
-    OK(oct_module_create(&made, &wide_type, sizeof(wide_net)));
+    OK(oct_module_alloc(&made, &wide_type, sizeof(wide_net)));
     wide_net *m = (wide_net *)made;
     m->width = width;
     if (stubs) {
@@ -175,7 +175,7 @@ static const oct_module_type dense_type = {.name = "dense", .forward = dense_for
 Test(many_inputs, of_a_dense_block_are_prepared_quickly)
 {
     oct_module *made = NULL;
-    OK(oct_module_create(&made, &dense_type, sizeof(dense_net)));
+    OK(oct_module_alloc(&made, &dense_type, sizeof(dense_net)));
     dense_net *m = (dense_net *)made;
     for (int i = 0; i < DENSE; i++) {
         char name[8];

@@ -329,7 +329,7 @@ static const oct_module_type loop_type = {.name = "loop", .forward = loop_forwar
 static loop_net *loop_begin(rig *r, int turns)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &loop_type, sizeof(loop_net)));
+    OK(oct_module_alloc(&root, &loop_type, sizeof(loop_net)));
     loop_net *m = (loop_net *)root;
     m->turns = turns;
     CHILD(m, quant0, oct_quant_stub_create(&m->quant0));
@@ -428,7 +428,7 @@ static const oct_module_type relu_net_type = {.name = "relus", .forward = relu_f
 static void relu_begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &relu_net_type, sizeof(relu_net)));
+    OK(oct_module_alloc(&root, &relu_net_type, sizeof(relu_net)));
     relu_net *m = (relu_net *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 4, rig_same(3), true));

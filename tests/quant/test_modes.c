@@ -56,7 +56,7 @@ static void add_hook(oct_module *root)
 static net *begin_net(rig *r, forward_fn fn, const oct_example *example)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &net_type, sizeof(net)));
+    OK(oct_module_alloc(&root, &net_type, sizeof(net)));
     net *m = (net *)root;
     m->forward = fn;
     m->loops = 2;

@@ -341,7 +341,7 @@ static void odd_net(net *n, odd_way way)
 {
     begin_net(n);
     oct_module_destroy(&n->root);
-    OK(oct_module_create(&n->root, &odd_type, sizeof(odd)));
+    OK(oct_module_alloc(&n->root, &odd_type, sizeof(odd)));
     odd *m = (odd *)n->root;
     m->way = way;
     OK(oct_quant_stub_create(&m->quant));
@@ -507,7 +507,7 @@ Test(prepare, refuses_a_layer_that_could_not_be_deployed)
     net n;
     begin_net(&n);
     append_conv(&n, 3, 4);
-    APPEND(&n, oct_module_create(&item, &own_type, sizeof(oct_module)));
+    APPEND(&n, oct_module_alloc(&item, &own_type, sizeof(oct_module)));
     oct_prepare_options options = options_of(OCT_METHOD_JIT);
     check_refused(&n, &options, "1: its type own has no list of arguments");
     net_end(&n);

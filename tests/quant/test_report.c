@@ -314,7 +314,7 @@ static const oct_module_type pictured_type = {.name = "pictured", .forward = pic
 static void pictured_begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &pictured_type, sizeof(pictured)));
+    OK(oct_module_alloc(&root, &pictured_type, sizeof(pictured)));
     pictured *m = (pictured *)root;
     CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 4, rig_same(3), false));
     CHILD(m, bn1, oct_batch_norm_create(&m->bn1, 4));

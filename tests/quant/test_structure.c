@@ -218,7 +218,7 @@ static const oct_module_type concat_net_type = {.name = "concat_net", .forward =
 static oct_module *concat_create(void)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &concat_net_type, sizeof(concat_net)));
+    OK(oct_module_alloc(&root, &concat_net_type, sizeof(concat_net)));
     concat_net *m = (concat_net *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, stem, oct_sequential_create(&m->stem));
@@ -260,7 +260,7 @@ static const oct_module_type linear_norm_type = {.name = "linear_norm", .forward
 static oct_module *linear_create(void)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &linear_norm_type, sizeof(linear_norm)));
+    OK(oct_module_alloc(&root, &linear_norm_type, sizeof(linear_norm)));
     linear_norm *m = (linear_norm *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 8, rig_same(3), true));

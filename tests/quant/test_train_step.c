@@ -252,7 +252,7 @@ static oct_module *couple_create(void)
 {
     static const oct_module_type type = {.name = "couple", .forward = couple_forward};
     oct_module *root;
-    MUST(oct_module_create(&root, &type, sizeof(couple)));
+    MUST(oct_module_alloc(&root, &type, sizeof(couple)));
     couple *m = (couple *)root;
     MUST(oct_conv2d_create(&m->plane, 2, 6, oct_conv_geometry_of(3, 3, 1, 1, 1), true));
     MUST(oct_module_add_child(root, "plane", &m->plane));
@@ -407,7 +407,7 @@ Test(train_step, ranks_synchronize_before_a_backward_even_if_the_loss_is_not_sum
     oct_batch batch = {.num_inputs = 1, .shape = {OCT_SHAPE(PAIRS, 5)}, .input = {rows}};
     group.max_i64 = count_max;
     fill_pairs();
-    MUST(oct_module_create(&root, &penalty_type, sizeof(couple)));
+    MUST(oct_module_alloc(&root, &penalty_type, sizeof(couple)));
     couple *m = (couple *)root;
     MUST(oct_linear_create(&m->row, 5, 6, true));
     MUST(oct_module_add_child(root, "row", &m->row));

@@ -1,7 +1,7 @@
 /* The fake-quant `asymmetric`: scale and zero point are PyTorch's per-tensor affine ones, and what that is worth for
  * functions whose values hardly go below 0 (tests/bench/RESULTS.md). */
 #include "core/base/rng.h"
-#include "core/op/elementwise.h"
+#include "core/op/ops.h"
 #include "quant/module/fake_quant_kind.h"
 
 #include "tests/golden/quant_golden.h"

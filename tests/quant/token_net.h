@@ -56,7 +56,7 @@ static inline oct_status token_net_create(oct_module **root)
 {
     const oct_conv_geometry patch = oct_conv_geometry_of(4, 4, 4, 0, 1);
     const int64_t width = TOKEN_WIDTH;
-    OCT_TRY(oct_module_create(root, &token_type, sizeof(token_net)));
+    OCT_TRY(oct_module_alloc(root, &token_type, sizeof(token_net)));
     token_net *m = (token_net *)*root;
     TOKEN_PART("patches", &m->patches, oct_conv2d_create(&m->patches, 3, width, patch, true));
     TOKEN_PART("token", &m->token, oct_parameter_create(&m->token, OCT_SHAPE(1, width)));

@@ -85,27 +85,30 @@ static const struct kind {
 static oct_status build(oct_module **root, const struct kind *kind)
 {
     const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    OCT_TRY(oct_module_create(root, &kind->type, sizeof(net)));
+    OCT_TRY(oct_module_alloc(root, &kind->type, sizeof(net)));
     net *m = (net *)*root;
-    OCT_CHILD(*root, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    if (kind->inputs > 1) OCT_CHILD(*root, "quant1", &m->quant1, oct_quant_stub_create(&m->quant1));
-    OCT_CHILD(*root, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(oct_append_conv_bn(m->stem, 2, 6, 3, 1, true));
+    OCT_TRY(oct_module_add(*root, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    if (kind->inputs > 1)
+        OCT_TRY(oct_module_add(*root, "quant1", &m->quant1, oct_quant_stub_create(&m->quant1)));
+    OCT_TRY(oct_module_add(*root, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    OCT_TRY(oct_append_conv_bn(m->stem, &(oct_conv_bn){2, 6, 3, 1, true}));
     if (kind->excited) {
-        OCT_CHILD(*root, "gate", &m->gate, oct_linear_create(&m->gate, 6, 6, true));
-        OCT_CHILD(*root, "slopes", &m->slopes, oct_prelu_create(&m->slopes, 6));
-        OCT_CHILD(*root, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.2));
+        OCT_TRY(oct_module_add(*root, "gate", &m->gate, oct_linear_create(&m->gate, 6, 6, true)));
+        OCT_TRY(oct_module_add(*root, "slopes", &m->slopes, oct_prelu_create(&m->slopes, 6)));
+        OCT_TRY(
+            oct_module_add(*root, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.2)));
     } else if (kind->inputs > 1) {
-        OCT_CHILD(*root, "side", &m->side, oct_sequential_create(&m->side));
-        OCT_TRY(oct_append_conv_bn(m->side, 2, 6, 3, 1, true));
+        OCT_TRY(oct_module_add(*root, "side", &m->side, oct_sequential_create(&m->side)));
+        OCT_TRY(oct_append_conv_bn(m->side, &(oct_conv_bn){2, 6, 3, 1, true}));
     } else {
-        OCT_CHILD(*root, "body", &m->body, oct_conv2d_create(&m->body, 6, 6, g, false));
-        OCT_CHILD(*root, "bn", &m->bn, oct_batch_norm_create(&m->bn, 6));
+        OCT_TRY(
+            oct_module_add(*root, "body", &m->body, oct_conv2d_create(&m->body, 6, 6, g, false)));
+        OCT_TRY(oct_module_add(*root, "bn", &m->bn, oct_batch_norm_create(&m->bn, 6)));
     }
-    OCT_CHILD(*root, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
-    OCT_CHILD(*root, "flat", &m->flat, oct_flatten_create(&m->flat));
-    OCT_CHILD(*root, "head", &m->head, oct_linear_create(&m->head, 6, CLASSES, true));
-    OCT_CHILD(*root, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(*root, "pool", &m->pool, oct_global_avg_pool_create(&m->pool)));
+    OCT_TRY(oct_module_add(*root, "flat", &m->flat, oct_flatten_create(&m->flat)));
+    OCT_TRY(oct_module_add(*root, "head", &m->head, oct_linear_create(&m->head, 6, CLASSES, true)));
+    OCT_TRY(oct_module_add(*root, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return oct_init_parameters(*root, 3);
 }
 

@@ -39,7 +39,7 @@ static const oct_module_type example_type = {.name = "example", .forward = forwa
 static example *begin(rig *r, int loops, bool marked)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &example_type, sizeof(example)));
+    OK(oct_module_alloc(&root, &example_type, sizeof(example)));
     example *m = (example *)root;
     m->loops = loops;
     m->marked = marked;

@@ -51,7 +51,7 @@ static const oct_module_type bottleneck_type = {.name = "bottleneck", .forward =
 static bottleneck *begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &bottleneck_type, sizeof(bottleneck)));
+    OK(oct_module_alloc(&root, &bottleneck_type, sizeof(bottleneck)));
     bottleneck *m = (bottleneck *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv_pw, oct_conv2d_create(&m->conv_pw, 3, 12, rig_same(1), false));

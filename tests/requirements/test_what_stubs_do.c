@@ -23,7 +23,7 @@ static const oct_module_type chain_type = {.name = "chain", .forward = forward};
 static chain *begin(rig *r, bool quant, bool dequant)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &chain_type, sizeof(chain)));
+    OK(oct_module_alloc(&root, &chain_type, sizeof(chain)));
     chain *m = (chain *)root;
     if (quant) CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 4, rig_same(3), true));
@@ -194,7 +194,7 @@ static const oct_module_type parts_type = {.name = "parts", .forward = parts_for
 static parts *begin_parts(rig *r, bool quant1, bool dequant1)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &parts_type, sizeof(parts)));
+    OK(oct_module_alloc(&root, &parts_type, sizeof(parts)));
     parts *m = (parts *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 4, rig_same(3), true));

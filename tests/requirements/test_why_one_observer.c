@@ -27,7 +27,7 @@ static const oct_module_type residual_type = {.name = "residual", .forward = for
 static residual *begin(rig *r)
 {
     oct_module *root = NULL;
-    OK(oct_module_create(&root, &residual_type, sizeof(residual)));
+    OK(oct_module_alloc(&root, &residual_type, sizeof(residual)));
     residual *m = (residual *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 8, rig_same(3), false));

@@ -198,7 +198,7 @@ static oct_status adopt_child(oct_module *self, const char *name, oct_module **s
 oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
                                bool add, oct_activation activation)
 {
-    oct_status status = oct_module_create(m, &oct_qat_conv_type, sizeof(oct_qat_conv));
+    oct_status status = oct_module_alloc(m, &oct_qat_conv_type, sizeof(oct_qat_conv));
     if (status == OCT_OK) {
         oct_qat_conv *made = (oct_qat_conv *)*m;
         made->add = add;
@@ -249,7 +249,7 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale)
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation)
 {
-    OCT_TRY(oct_module_create(m, &oct_qat_conv_type, sizeof(oct_qat_conv)));
+    OCT_TRY(oct_module_alloc(m, &oct_qat_conv_type, sizeof(oct_qat_conv)));
     oct_qat_conv *made = (oct_qat_conv *)*m;
     made->borrows = true;
     made->lender = oct_qat_conv_owner(other);
@@ -346,7 +346,7 @@ const oct_module_type oct_qat_batch_norm_type = {
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
                                      oct_activation activation)
 {
-    oct_status status = oct_module_create(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
+    oct_status status = oct_module_alloc(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
     if (status == OCT_OK) {
         oct_qat_batch_norm *made = (oct_qat_batch_norm *)*m;
         made->activation = activation;

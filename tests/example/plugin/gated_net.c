@@ -23,22 +23,22 @@ static const oct_module_type type = {.name = "gated_net", .forward = forward};
 static oct_status build_layers(gated_net *m, int64_t c, int64_t classes)
 {
     oct_module *self = &m->base;
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(oct_append_conv_bn(m->stem, c, 16, 3, 2, true));
-    OCT_TRY(oct_append_conv_bn(m->stem, 16, 16, 3, 1, true));
-    OCT_CHILD(self, "gate", &m->gate, channel_gate_create(&m->gate, 16));
-    OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
-    OCT_CHILD(self, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.1));
-    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 16, classes, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    OCT_TRY(oct_append_conv_bn(m->stem, &(oct_conv_bn){c, 16, 3, 2, true}));
+    OCT_TRY(oct_append_conv_bn(m->stem, &(oct_conv_bn){16, 16, 3, 1, true}));
+    OCT_TRY(oct_module_add(self, "gate", &m->gate, channel_gate_create(&m->gate, 16)));
+    OCT_TRY(oct_module_add(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool)));
+    OCT_TRY(oct_module_add(self, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.1)));
+    OCT_TRY(oct_module_add(self, "head", &m->head, oct_linear_create(&m->head, 16, classes, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    OCT_TRY(oct_module_create(root, &type, sizeof(gated_net)));
+    OCT_TRY(oct_module_alloc(root, &type, sizeof(gated_net)));
     return oct_module_made(root, build_layers((gated_net *)*root, c, classes));
 }
 

@@ -24,17 +24,18 @@ static oct_status build_layers(numbered_net *m, int64_t h, int64_t w, int64_t c,
 {
     oct_module *self = &m->base;
     oct_conv_geometry plane = oct_conv_geometry_of((int)(h + 1) / 2, (int)(w + 1) / 2, 1, 0, 1);
-    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
-    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(oct_append_conv_bn(m->stem, c, 8, 3, 2, true));
-    OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, 8, classes, plane, true));
-    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_TRY(oct_module_add(self, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    OCT_TRY(oct_append_conv_bn(m->stem, &(oct_conv_bn){c, 8, 3, 2, true}));
+    OCT_TRY(oct_module_add(self, "head", &m->head,
+                           oct_conv2d_create(&m->head, 8, classes, plane, true)));
+    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     return OCT_OK;
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
-    OCT_TRY(oct_module_create(root, &type, sizeof(numbered_net)));
+    OCT_TRY(oct_module_alloc(root, &type, sizeof(numbered_net)));
     return oct_module_made(root, build_layers((numbered_net *)*root, h, w, c, classes));
 }
 
