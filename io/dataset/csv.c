@@ -219,7 +219,8 @@ static oct_status find_names(reading *r)
               p->csv->path, r->num_names, oct_show(r->names[0], strlen(r->names[0])).text,
               OCT_CLASSES_MAX);
     OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_names, OCT_USAGE,
-              "data.classes: %" PRId64 ", but %s names %" PRId64 " classes; leave the key out",
+              "data.classes: %" PRId64 ", but %s names %" PRId64
+              " classes; take data of as many, or leave the key out",
               r->source->classes, p->csv->path, r->num_names);
     return OCT_OK;
 }

@@ -255,7 +255,7 @@ static oct_status index_pictures(reading *r)
                   r->source->goal == OCT_GOAL_NONE,
               OCT_USAGE,
               "data.classes: %" PRId64 ", but %s holds %" PRId64
-              " folders of classes; leave the key out",
+              " folders of classes; take data of as many classes, or leave the key out",
               r->source->classes, r->source->folder, r->num_classes);
     OCT_TRY(oct_dataset_name_classes(r->data, r->class_names, r->num_classes));
     if (!r->drawn && r->split == OCT_TEST) OCT_TRY(check_test_classes(r));

@@ -287,7 +287,7 @@ const oct_command oct_command_eval = {
         "A model that a program has made has no recipe: --data names a folder or file of `octet\n"
         "help formats`, whose test part, or all where it has none, is taken. What its samples and\n"
         "labels are follows from the model and from names of files and arrays, and key=value\n"
-        "changes it, such as data.format=npy, data.labels=NAME or data.size=32.\n"
+        "changes it, such as data.format=npy, data.labels=NAME or loss.kind=bce.\n"
         "\n"
         "    octet eval runs/a/model.int8.h5 --require 92\n"
         "    octet eval runs/a --ranks 2 --metrics top1,top5\n"

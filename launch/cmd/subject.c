@@ -1,7 +1,10 @@
 #include "launch/cmd/subject.h"
 
+#include "core/base/log.h"
 #include "launch/cmd/begun_recipe.h"
 #include "launch/deploy/certificate.h"
+
+#include <string.h>
 
 oct_status oct_subject_open(oct_subject *s, const char *path, int kinds, const char *takes)
 {
@@ -20,12 +23,19 @@ bool oct_subject_is_programs(const oct_subject *s)
 /* Makes the recipe of a model that has none, for the data at a path, which may be NULL. */
 static oct_status read_program_recipe(oct_subject *s, const char *data_path)
 {
-    oct_data_found found;
+    oct_data_found found = {0};
     oct_text data = {0};
     oct_status status = OCT_OK;
     s->no_data = !data_path;
     if (data_path) status = oct_data_look(data_path, false, &found);
     if (data_path && status == OCT_OK) status = oct_data_found_write(&found, &data);
+    const oct_value *in = &s->model.program.values[s->model.program.inputs[0]];
+    const bool pictures = strcmp(found.format, "folder") == 0 || strcmp(found.format, "csv") == 0;
+    if (pictures && status == OCT_OK) { /* their sizes show when they are read */
+        status = oct_text_add(&data, "  size: %lldx%lld\n", (long long)in->h, (long long)in->w);
+        oct_log(OCT_LOG_INFO, "%s: pictures of another size become %lldx%lld; data.size changes it",
+                data_path, (long long)in->h, (long long)in->w);
+    }
     if (status == OCT_OK)
         status =
             oct_job_program_recipe(&s->recipe, s->path, &s->model, data.data, s->keys, s->num_keys);

@@ -4,6 +4,7 @@
 #include "core/op/ops.h"
 #include "io/export/format.h"
 #include "io/file/file.h"
+#include "io/image/decode.h"
 #include "io/model/model_file.h"
 #include "launch/deploy/certificate.h"
 #include "tests/quant/deploy.h"
@@ -157,12 +158,28 @@ static inline void own_write(own_kind kind, int64_t golden, bool certified)
     deploy_end(&d);
 }
 
-/* Writes wrong.npz: ten images of another size. */
+/* Writes wrong.npz, ten images of another size, and pics, six pictures of another size in folders of classes. */
 static inline void own_write_wrong(void)
 {
+    static const char *const names[] = {"bolt", "nut", "washer"};
     static const uint8_t pixels[10 * 4 * 4 * 3];
     static const int32_t labels[10] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0};
     const oct_npz_array arrays[] = {{"x", OCT_U8, OCT_SHAPE(10, 4, 4, 3), pixels},
                                     {"y", OCT_S32, OCT_SHAPE(10), labels}};
     own_write_npz("wrong.npz", arrays, 2);
+    for (int i = 0; i < 6; i++) {
+        oct_image image = {.dtype = OCT_U8};
+        void *bytes = NULL;
+        size_t size;
+        char path[64];
+        OK(oct_image_resize(&image, OCT_U8, 9, 7, 3));
+        memset(image.data, 40 * i, 9 * 7 * 3);
+        OK(oct_png_write(&image, &bytes, &size));
+        snprintf(path, sizeof path, "mkdir -p pics/%s", names[i % 3]);
+        cr_assert_eq(system(path), 0);
+        snprintf(path, sizeof path, "pics/%s/%d.png", names[i % 3], i);
+        OK(oct_file_write(path, bytes, size));
+        oct_free(&bytes);
+        oct_image_free(&image);
+    }
 }
