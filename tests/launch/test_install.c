@@ -131,6 +131,8 @@ static const struct {
     {"plugin", "ls *.so", "example.so\nmethods.so\ntasks.so\n"},
     {"frames", "./frames ../run/model.int8.h5 ../images.raw | cut -d, -f1 | cmp - ../classes", ""},
     {"cxx", "./classes ../run/model.int8.h5 ../images.raw | cmp - ../classes", ""},
+    {"dlopen", "./main ./libframes.so ../model.flat ../images.raw",
+     "the same 40 classes 200 times\n"},
 };
 
 /* Bytes of a real run's test images, IDX without its header, and what octet run says of them. */
