@@ -18,7 +18,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { DEADLINE_S = 300 };
+static const double default_deadline_s = 300;
 
 /* The memory of a node: one cache line for each rank, then the slots of all ranks. */
 typedef struct shared_memory {
@@ -204,43 +204,36 @@ out:
     return status;
 }
 
-/* Checks what oct_comm_open was given, and sets the deadline where none is. */
-static oct_status check_arguments(oct_comm **comm, double *deadline_s)
-{
-    OCT_CHECK(comm, OCT_USAGE, "a communicator was opened without a place for it: NULL");
-    *comm = NULL;
-    OCT_CHECK(*deadline_s >= 0, OCT_USAGE,
-              "a communicator's deadline is %g s; it must be positive, or 0 for %d s", *deadline_s,
-              DEADLINE_S);
-    if (*deadline_s == 0) *deadline_s = DEADLINE_S;
-    return OCT_OK;
-}
-
-oct_status oct_comm_open(oct_comm **comm, double deadline_s)
+/* handle: Fortran's of a communicator; NULL: of all processes that were started. */
+static oct_status open_mpi(oct_comm **comm, const int *handle, double deadline_s)
 {
     int rank, size;
     bool runs;
     oct_transport *transport = NULL;
-    OCT_TRY(check_arguments(comm, &deadline_s));
+    OCT_CHECK(comm, OCT_USAGE, "a communicator was opened without a place for it: NULL");
+    *comm = NULL;
+    OCT_CHECK(deadline_s >= 0, OCT_USAGE,
+              "a communicator's deadline is %g s; it must be positive, or 0 for %g s", deadline_s,
+              default_deadline_s);
+    if (deadline_s == 0) deadline_s = default_deadline_s;
     OCT_TRY(oct_mpi_runs(&runs));
+    OCT_CHECK(runs || !handle, OCT_USAGE,
+              "MPI is not initialized, so it has no communicator; call MPI_Init before");
     if (!runs) OCT_TRY(oct_launcher_check());
     /* MPI itself knows the ranks: one process alone that has started it finds a launcher's variables, too. */
     if (runs || oct_launched(&rank, &size))
-        OCT_TRY(oct_transport_mpi(&transport, NULL, deadline_s));
+        OCT_TRY(oct_transport_mpi(&transport, handle, deadline_s));
     return oct_comm_over(comm, transport, deadline_s);
+}
+
+oct_status oct_comm_open(oct_comm **comm, double deadline_s)
+{
+    return open_mpi(comm, NULL, deadline_s);
 }
 
 oct_status oct_comm_open_mpi(oct_comm **comm, int fortran_handle, double deadline_s)
 {
-    bool runs;
-    oct_transport *transport;
-    OCT_TRY(check_arguments(comm, &deadline_s));
-    OCT_TRY(oct_mpi_runs(&runs));
-    OCT_CHECK(runs, OCT_USAGE,
-              "MPI is not initialized, so it has no communicator; call MPI_Init first, or "
-              "oct_comm_open");
-    OCT_TRY(oct_transport_mpi(&transport, &fortran_handle, deadline_s));
-    return oct_comm_over(comm, transport, deadline_s);
+    return open_mpi(comm, &fortran_handle, deadline_s);
 }
 
 /* Synchronizes all ranks under our deadline before the transport ends, which may wait for them without one. */

@@ -117,9 +117,6 @@ oct_status oct_mpi_enter(double deadline_s)
         if (!oct_process_is_own()) atexit(end_at_exit);
     }
     if (life.began == 0) return OCT_OK;
-    MPI_Query_thread(&threads);
-    OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
-              "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", oct_mpi_library());
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     oct_launched(&rank, &wanted);
     OCT_CHECK(size >= wanted, OCT_USAGE,

@@ -10,6 +10,7 @@
 #include "tests/ranks/rank.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -111,6 +112,13 @@ static void refuse_what_is_wrong(int rank, int size)
 {
     MPI_Comm half, pair, freed;
     pthread_t thread;
+    oct_comm *none = NULL;
+    oct_comm_close(&none);
+    oct_comm_close(NULL);
+    RANK_CHECK(NULL, oct_comm_rank(NULL) == 0 && oct_comm_size(NULL) == 1, "NULL is not alone");
+    expect(OCT_USAGE, oct_comm_open(NULL, 20), "without a place for it: NULL");
+    expect(OCT_USAGE, oct_comm_open(&none, -1), "deadline is -1 s");
+    expect(OCT_USAGE, oct_comm_open(&none, NAN), "deadline is nan s");
     expect_refusal((int)MPI_Comm_c2f(MPI_COMM_NULL), "not MPI_COMM_NULL");
     expect_refusal(123456789, "MPI knows no communicator");
     MPI_Comm_dup(MPI_COMM_WORLD, &freed);
@@ -183,6 +191,7 @@ static void run_first(void)
 
 static void run_began(void)
 {
+    expect_refusal(0, "MPI is not initialized");
     for (int i = 0; i < 2; i++) {
         oct_comm *first, *second;
         int64_t one = 1;

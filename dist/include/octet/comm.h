@@ -1,14 +1,10 @@
-/* Ranks: processes that train one network together, over MPI.
+/* Ranks: processes that train one network together, over MPI, which Octet shares with the program.
  *
- * A communicator holds the ranks that the calls of octet/train.h work on together. Octet shares MPI with the program:
- *
- * - Where MPI has been initialized, Octet uses it and never finalizes it. Communicators are closed before
- *   MPI_Finalize; one that is still open then gives OCT_USAGE from every call, and close only gives memory back.
- * - Where MPI has not been initialized and mpirun or srun has started the process, the first oct_comm_open initializes
- *   it (MPI_THREAD_FUNNELED). A program that calls MPI_Init itself does so before that. What Octet began ends when the
- *   program exits with all communicators closed, or by the program's own MPI_Finalize: MPI cannot start twice.
- * - Octet sends on duplicates alone, which return errors; other communicators, their error handlers, and ranks that do
- *   not take part are not touched.
+ * MPI that is initialized is used and never finalized. Otherwise, where mpirun or srun has started the process, the first
+ * oct_comm_open initializes it; a program that calls MPI_Init itself does so before that. What Octet began ends when the
+ * program exits with all communicators closed, or by the program's own MPI_Finalize, since MPI cannot start twice.
+ * Communicators are closed before; one that is open then gives OCT_USAGE. Octet sends on duplicates alone, which return
+ * errors; other communicators, their error handlers and ranks that do not take part are not touched.
  *
  * Threads: all calls on a communicator, and those of a training on it, come from one thread at a time: with
  * MPI_THREAD_SINGLE or MPI_THREAD_FUNNELED from the main thread, else OCT_USAGE. Octet's other threads never call MPI, so
