@@ -48,8 +48,8 @@ oct_output_row oct_output_row_at(const oct_output_rows *rows, int64_t i)
 
 int32_t oct_output_class(const oct_output_row *row)
 {
-    int32_t class = row->label;
-    if (class < 0 && row->goal) oct_argmax_rows(OCT_F32, 1, row->n, row->goal, &class);
+    int32_t class = row ? row->label : -1;
+    if (row && class < 0 && row->goal) oct_argmax_rows(OCT_F32, 1, row->n, row->goal, &class);
     return class;
 }
 
