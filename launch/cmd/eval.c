@@ -267,7 +267,7 @@ static oct_status run_eval(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    [DATA] = OCT_OPTION_DATA,
+    [DATA] = OCT_TEXT(0, "--data", "PATH", "the data set, if it is not where the run had it"),
     [METRICS] = OCT_TEXT(0, "--metrics", "NAME,...",
                          "what to measure, in place of what the run's recipe names"),
     [REQUIRE] = OCT_TEXT(0, "--require", "PERCENT", "exit status 1 when the accuracy is below"),

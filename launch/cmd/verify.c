@@ -19,7 +19,7 @@ enum { DATA, GOLDEN_ONLY };
 enum { DIGEST = 32 };
 
 static const oct_option options[] = {
-    [DATA] = OCT_TEXT(0, "--data", "PATH", "folder of the data set"),
+    [DATA] = OCT_TEXT(0, "--data", "PATH", "the data set"),
     [GOLDEN_ONLY] = OCT_SWITCH(0, "--golden-only", "an int8 model without the test data"),
     {0},
 };
@@ -285,7 +285,9 @@ const oct_command oct_command_verify = {
         "int8 model: digest, program, every layer of the golden inputs, and every logit of the\n"
         "whole test set against what QAT evaluation computed. Checkpoint: digest, and that its\n"
         "model takes it. Exit status 1 when anything differs or, without golden inputs or test\n"
-        "data, could not be verified; --golden-only asks for no test data.",
+        "data, could not be verified; --golden-only asks for no test data. A model that a program\n"
+        "has made names no data: --data is then a folder or file of `octet help formats` with the\n"
+        "samples that the program compared.",
     .options = options,
     .min_words = 1,
     .max_words = 1,
