@@ -82,7 +82,7 @@ static oct_status check_on_all_ranks(const oct_comm *comm, bool good, bool *all)
 static void leave_node(oct_rank_node *node)
 {
     if (node->memory) munmap(node->memory, node->bytes);
-    *node = (oct_rank_node){0};
+    *node = (oct_rank_node){.ranks = node->ranks}; /* which rows know (sums.c) */
 }
 
 /* Collective: maps the memory of the node on all of its ranks, or on none of the job's. */
@@ -172,6 +172,7 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
     oct_status status = oct_alloc(&opened, 1, sizeof(*opened));
     if (status == OCT_OK) {
         opened->base = oct_collective_one;
+        opened->self = opened;
         opened->library = transport ? transport->name : "none";
         oct_host_name(opened->host);
         if (transport && transport->host)
@@ -251,17 +252,12 @@ out:
     oct_abort(oct_status_exit(status));
 }
 
-void oct_comm_close(oct_comm **comm)
+static void free_comm(oct_comm *comm)
 {
-    if (!comm || !*comm) return;
-    if ((*comm)->state && (*comm)->state->broken == OCT_OK) synchronize_at_end(*comm);
-    oct_comm_close(&(*comm)->besides);
-    oct_comm_state *s = (*comm)->state;
+    oct_comm_state *s = comm->state;
     if (s) {
         oct_free(&s->sums);
         oct_free(&s->sum_requests);
-        s->transport->close(s->transport, s->broken == OCT_OK);
-        leave_node(&s->node);
         oct_free(&s->heard);
         oct_free(&s->waits);
         oct_free(&s->parts);
@@ -270,8 +266,34 @@ void oct_comm_close(oct_comm **comm)
         oct_free(&s->scratch);
         oct_free(&s);
     }
-    oct_free(&(*comm)->hosts);
-    oct_free(comm);
+    oct_free(&comm->hosts);
+    oct_free(&comm);
+}
+
+void oct_comm_close(oct_comm **comm)
+{
+    oct_comm *closed = comm ? *comm : NULL;
+    if (!closed) return;
+    oct_comm_state *s = closed->state;
+    if (s && s->broken == OCT_OK) synchronize_at_end(closed);
+    oct_comm_close(&closed->besides);
+    if (s) {
+        s->transport->close(s->transport, s->broken == OCT_OK);
+        leave_node(&s->node);
+    }
+    closed->closed = true;
+    if (closed->holders == 0) free_comm(closed);
+    *comm = NULL;
+}
+
+void oct_comm_hold(const oct_comm *comm)
+{
+    if (comm) comm->self->holders++;
+}
+
+void oct_comm_release(const oct_comm *comm)
+{
+    if (comm && --comm->self->holders == 0 && comm->closed) free_comm(comm->self);
 }
 
 const oct_collective *oct_comm_collective(const oct_comm *comm)

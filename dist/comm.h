@@ -14,6 +14,10 @@
  * process; and signals, the environment and the end of the job are Octet's (README.md). */
 void oct_process_own(void);
 
+/* A holder may be destroyed when the communicator is closed: until it releases that, calls only fail. NULL is allowed. */
+void oct_comm_hold(const oct_comm *comm);
+void oct_comm_release(const oct_comm *comm);
+
 /* From now on a wait may take so long. */
 void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
 

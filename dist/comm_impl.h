@@ -187,6 +187,9 @@ struct oct_comm {
     char host[OCT_HOST_BYTES];
     const char *library; /* the transport's name */
     oct_host *hosts;     /* of every rank */
+    oct_comm *self;      /* which collectives take as const */
+    int holders;         /* that outlive a close */
+    bool closed;
 };
 
 /* abort.c: whether oct_process_own was called. */

@@ -81,6 +81,8 @@ static oct_status break_off(const oct_comm *comm, oct_status status)
 oct_status oct_exchange_check(const oct_comm *comm)
 {
     const oct_comm_state *s = comm->state;
+    OCT_CHECK(!comm->closed, OCT_USAGE,
+              "the communicator is closed; destroy what works on it before oct_comm_close");
     if (s->broken == OCT_OK || oct_fail_code() == s->broken) return s->broken;
     return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
                     oct_exchange_name((int)s->exchange), s->sequence);

@@ -311,6 +311,7 @@ static oct_status begin_sum(const oct_collective *self, const oct_leaves *leaves
                             int64_t stride, int64_t n)
 {
     const oct_comm *comm = oct_comm_of(self), *lane = comm->besides;
+    OCT_TRY(oct_exchange_check(comm)); /* or there are no lanes */
     for (uint64_t turn = comm->state->sums_begun++ % OCT_SUMS_BESIDES; turn > 0; turn--)
         lane = lane->besides;
     oct_comm_state *state = lane->state;

@@ -201,7 +201,14 @@ static void run_began(void)
         const oct_collective *all = oct_comm_collective(second);
         if (all->size > 1) RANK_OK(second, all->max_i64(all, &one, 1));
         if (oct_comm_rank(second) == 0) printf("%d ranks\n", oct_comm_size(second));
+        float *rows; /* as of a training that is destroyed later */
+        const oct_comm *held = second;
+        oct_comm_hold(held);
+        RANK_OK(second, all->rows_alloc(all, &rows, 1000, sizeof *rows));
         oct_comm_close(&second);
+        if (all->size > 1) expect(OCT_USAGE, all->max_i64(all, &one, 1), "is closed");
+        all->rows_free(all, &rows);
+        oct_comm_release(held);
     }
 }
 
