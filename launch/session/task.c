@@ -53,6 +53,17 @@ const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goa
     return &oct_metric_mae;
 }
 
+const oct_metric *oct_task_step_metric(const oct_recipe *recipe, const oct_goals *goals)
+{
+    for (int i = 0; i < recipe->metrics.count; i++) {
+        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
+        if (metric && metric->add && !metric->details &&
+            (!goals || oct_task_measures(metric, recipe, goals)))
+            return metric;
+    }
+    return NULL;
+}
+
 static void check_key_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
                            const char *what)
 {

@@ -14,6 +14,9 @@ bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals);
 const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals);
 /* Whether a metric can be measured on rows with such goals. */
 bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals);
+/* Finds what training steps measure: the first metric that is one figure of a batch, on rows with such goals (NULL: on
+ * any). NULL: there is none. */
+const oct_metric *oct_task_step_metric(const oct_recipe *recipe, const oct_goals *goals);
 /* Adds a problem for each key of loss and metrics that does not fit the others or the data. */
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data);
 /* The loss of the recipe compares with the outputs of a teacher. */

@@ -18,32 +18,6 @@ static const double *values_or_null(const oct_reals *list)
     return list->count > 0 ? list->value : NULL;
 }
 
-/* Describes the loss of a training step, and the metric that it measures. The options point into the recipe. */
-static oct_loss_spec make_loss(const oct_recipe *recipe)
-{
-    /* A training step measures what has one figure, which says something of a single batch. */
-    const oct_metric *metric = NULL;
-    for (int i = 0; i < recipe->metrics.count && recipe->data_goal != OCT_GOAL_NONE && !metric;
-         i++) {
-        metric = oct_metric_find(recipe->metrics.value[i]);
-        if (metric && (!metric->add || metric->details)) metric = NULL;
-    }
-    return (oct_loss_spec){
-        .kind = oct_loss_find(recipe->loss_kind),
-        .options =
-            {
-                .smoothing = (double)(float)recipe->loss_label_smoothing,
-                .class_weights = values_or_null(&recipe->loss_class_weights),
-                .positive_weights = values_or_null(&recipe->loss_positive_weights),
-                .teacher_share = recipe->distill_weight,
-                .temperature = recipe->distill_temperature,
-#define OCT_LOSS_KEY(name, def, min, max, same, help) .name = recipe->loss_##name,
-#include "core/op/loss_list.def"
-            },
-        .metric = metric,
-    };
-}
-
 oct_status oct_trainer_open_loader(oct_trainer *trainer)
 {
     oct_loader_deinit(&trainer->loader);
@@ -53,22 +27,6 @@ oct_status oct_trainer_open_loader(oct_trainer *trainer)
     trainer->loader.rank = trainer->group->rank;
     trainer->loader.ranks = trainer->group->size;
     return OCT_OK;
-}
-
-/* Makes the loader, and room for the largest share that this rank can have of any batch: a short batch may give one leaf
- * more to a rank than the full batch does. */
-static oct_status create_loader(oct_trainer *trainer)
-{
-    OCT_TRY(oct_trainer_open_loader(trainer));
-    const oct_dataset *data = trainer->train_data;
-    int64_t leaf = trainer->recipe->batch_leaf;
-    int64_t leaves = (oct_trainer_full_batch(trainer) + leaf - 1) / leaf;
-    size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
-    size_t image = (size_t)(data->h * data->w * data->c);
-    OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
-    OCT_TRY(
-        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
-    return oct_loader_reserve(&trainer->loader, (int64_t)samples);
 }
 
 /* Makes the training steps of the model: loss, optimizer, average. */
@@ -85,7 +43,20 @@ static oct_status create_train_step(oct_trainer *trainer)
               "%s has no parameters, so there is nothing to learn; octet calibrate makes an int8 "
               "model of it",
               oct_recipe_model(recipe));
-    trainer->training.loss = make_loss(recipe);
+    trainer->training.loss = (oct_loss_spec){
+        .kind = oct_loss_find(recipe->loss_kind),
+        .options = /* which point into the recipe */
+        {
+            .smoothing = (double)(float)recipe->loss_label_smoothing,
+            .class_weights = values_or_null(&recipe->loss_class_weights),
+            .positive_weights = values_or_null(&recipe->loss_positive_weights),
+            .teacher_share = recipe->distill_weight,
+            .temperature = recipe->distill_temperature,
+#define OCT_LOSS_KEY(name, def, min, max, same, help) .name = recipe->loss_##name,
+#include "core/op/loss_list.def"
+        },
+        .metric = recipe->data_goal != OCT_GOAL_NONE ? oct_task_step_metric(recipe, NULL) : NULL,
+    };
     trainer->training.numerics = recipe->numerics;
     trainer->training.norm_group = oct_recipe_norm_group(recipe);
     trainer->training.seed = (uint64_t)recipe->seed;
@@ -150,11 +121,21 @@ oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
     return OCT_OK;
 }
 
-/* Makes what the steps of the model need. */
+/* Makes what the steps of the model need, with room for the largest share that this rank can have of any batch: a short
+ * batch may give one leaf more to a rank than the full batch does. */
 static oct_status create_steps(oct_trainer *trainer)
 {
+    const oct_dataset *data = trainer->train_data;
+    const int64_t leaf = trainer->recipe->batch_leaf, ranks = trainer->group->size;
+    const int64_t leaves = (oct_trainer_full_batch(trainer) + leaf - 1) / leaf;
+    const size_t samples = (size_t)((leaves + ranks - 1) / ranks * leaf);
     OCT_TRY(create_train_step(trainer));
-    OCT_TRY(create_loader(trainer));
+    OCT_TRY(oct_trainer_open_loader(trainer));
+    OCT_TRY(oct_alloc(&trainer->images, samples,
+                      (size_t)(data->h * data->w * data->c) * sizeof(float)));
+    OCT_TRY(
+        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
+    OCT_TRY(oct_loader_reserve(&trainer->loader, (int64_t)samples));
     return oct_rank_checks_create(trainer);
 }
 

@@ -116,7 +116,8 @@ Test(install, cmake_finds_shared_objects_and_archives_in_a_moved_tree)
 /* As the README says: without any setting. */
 Test(install, make_builds_all_examples_and_the_network_runs_in_integers)
 {
-    shell("unset PKG_CONFIG_PATH; " MAKE "&& cd octet/share/octet/examples && ./own_network && "
+    shell("unset PKG_CONFIG_PATH; " MAKE
+          "&& cd octet/share/octet/examples && train_array/train_array && "
           "ls frames/frames cxx/classes plugin/example.so plugin/methods.so && make clean");
     oct_check_exit(job, 0);
     oct_check_said(job, "the same bits in integers");
@@ -130,6 +131,12 @@ static const struct {
 } examples[] = {
     {"plugin", "ls *.so", "example.so\nmethods.so\ntasks.so\n"},
     {"frames", "./frames ../run/model.int8.h5 ../images.raw | cut -d, -f1 | cmp - ../classes", ""},
+    {"train_array",
+     "./train_array && ../octet/bin/octet verify stripes.int8.h5 --golden-only | head -1",
+     "the same bits in integers\nverified: file: digest, program of 5 layers and its bounds\n"},
+    {"onnx_eval",
+     "./onnx_eval " OCT_SOURCE_DIR "/tests/golden/onnx/resnet8.onnx a.int8.h5 | cut -c1-13",
+     "outputs up to\n"},
     {"cxx", "./classes ../run/model.int8.h5 ../images.raw | cmp - ../classes", ""},
     {"dlopen", "./main ./libframes.so ../model.flat ../images.raw",
      "the same 40 classes 200 times\n"},

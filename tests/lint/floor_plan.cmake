@@ -8,7 +8,7 @@ set(folders core/base core/tensor core/product core/kernel core
     dist
     io/file io/image io/hdf5 io/dataset io/augment io/batch io/onnx io/weights io/recipe io/model io/checkpoint io/export
     io/tensorboard
-    launch/base launch/model launch/runfolder launch/session launch/evaluate launch/deploy launch/train
+    launch/base launch/model launch/runfolder launch/session launch/evaluate launch/deploy launch/train launch/library
     launch/bench launch/report launch/cmd launch)
 
 set(may_core/base    core/base/)
@@ -56,6 +56,7 @@ set(may_launch/session   ${may_launch/runfolder} launch/model/ launch/plugin.h l
 set(may_launch/evaluate  ${may_launch/session} launch/evaluate/)
 set(may_launch/deploy    ${may_launch/evaluate} launch/deploy/)
 set(may_launch/train     ${may_launch/deploy} launch/train/)
+set(may_launch/library  ${may_launch/train} launch/library/)
 set(may_launch/bench     ${may_launch/train} launch/bench/)
 set(may_launch/report    ${may_launch/train} launch/report/)
 set(may_launch/cmd       ${may_launch/bench} launch/report/ launch/cmd/)
