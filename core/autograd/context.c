@@ -2,6 +2,7 @@
  * come first. */
 #include "core/autograd/context.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/nn/module.h"
 
@@ -196,6 +197,7 @@ void oct_context_destroy(oct_context **cx)
 
 void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
 {
+    if (oct_is_forked()) omp_set_num_threads(1); /* it would wait for threads of its parent */
     oct_arena_reset(cx->arena);
     cx->status = OCT_OK;
     cx->leaves = leaves;

@@ -4,9 +4,11 @@
 #include "core/base/registry.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ON_ANY(...) __VA_ARGS__
 #define ON_X86(...)
@@ -176,6 +178,14 @@ const char *oct_cpu_model(void)
 {
     pthread_once(&model_once, read_cpu_model);
     return model;
+}
+
+bool oct_is_forked(void)
+{
+    static _Atomic pid_t first;
+    const pid_t here = getpid();
+    pid_t found = 0;
+    return !atomic_compare_exchange_strong(&first, &found, here) && found != here;
 }
 
 void oct_round_to_nearest(fenv_t *before)

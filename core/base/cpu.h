@@ -44,6 +44,10 @@ void oct_round_as_before(const fenv_t *before);
 /* OCT_USAGE unless this thread rounds to nearest: what computes in threads that it does not begin needs it. */
 oct_status oct_check_rounding(void) OCT_NODISCARD;
 
+/* Whether this process is a child, by fork, of the one that first asked: it has none of the threads that OpenMP made
+ * there, and would wait for them for ever. */
+bool oct_is_forked(void);
+
 /* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
  * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers,
  * which cannot run the loader's resolvers, nor with clang, whose resolvers of static functions clash. */

@@ -16,11 +16,6 @@
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <unistd.h>
-
-/* The process that made the first runtime: the threads of OpenMP may be there. A child of it has none of them, and
- * would wait for them for ever. */
-static _Atomic pid_t first_process;
 
 /* The bytes of a block's values, which should stay in a core's second cache. A program with many weights takes
  * larger blocks, since each block reads them again. */
@@ -197,7 +192,6 @@ oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
 {
     oct_runtime *rt = NULL;
     fenv_t rounding;
-    pid_t none = 0;
     OCT_CHECK(runtime, OCT_USAGE, "a runtime needs a place, and has NULL");
     *runtime = NULL;
     OCT_CHECK(program, OCT_USAGE, "a runtime needs a program, and has NULL");
@@ -205,7 +199,7 @@ oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
     rt->program = program;
     rt->kernel = oct_kernel_here();
     atomic_flag_clear(&rt->busy);
-    atomic_compare_exchange_strong(&first_process, &none, getpid());
+    (void)oct_is_forked(); /* threads are begun from here on */
     oct_round_to_nearest(&rounding);
     const oct_status status = make_ready(rt, options);
     oct_round_as_before(&rounding);
@@ -370,7 +364,7 @@ oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *cons
         OCT_CHECK(input[i], OCT_USAGE, "input %d is NULL", i);
     OCT_CHECK(!atomic_flag_test_and_set_explicit(&rt->busy, memory_order_acquire), OCT_USAGE,
               "this net is at work in another thread; make one for each with oct_net_clone");
-    const int most = rt->threads > 1 && samples > 1 && getpid() == first_process ? rt->threads : 1;
+    const int most = rt->threads > 1 && samples > 1 && !oct_is_forked() ? rt->threads : 1;
     const int threads = (int)oct_min_i64(samples, most);
     oct_round_to_nearest(&rounding);
     if (watch)
