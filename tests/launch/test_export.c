@@ -247,6 +247,14 @@ static float *golden(const char *path, const char *member, const char *shape)
     return numbers;
 }
 
+/* tests/io/guest.c tries more by command. */
+Test(export, a_model_is_a_guest_where_memory_runs_out_after_a_fork_and_in_threads)
+{
+    must(OCT_BINARY_DIR "/octet export " MODEL " --format flat --output net.flat --quiet");
+    must("set -e; g=" OCT_BINARY_DIR "/tests/io/guest; $g alloc 40 net.flat; $g alloc 5 " MODEL
+         "; $g fork 3 " MODEL "; $g threads 20 net.flat");
+}
+
 Test(export, golden_samples_are_those_of_the_model)
 {
     enum { COUNT = 8, CLASSES = 10, IMAGE = 12 * 12 };
