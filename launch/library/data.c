@@ -1,10 +1,10 @@
 /* Arrays of a program's own as a data set, and what a network makes of their samples. */
 #include "launch/library/library.h"
 
-#include "core/base/mem.h"
+#include "core/base/cpu.h"
 #include "core/graph/trace.h"
 
-#include <string.h>
+#include <fenv.h>
 
 /* Numbers of a sample, and of all samples; so no size in bytes overflows. */
 static const int64_t sample_numel_max = INT64_C(1) << 31, numel_max = INT64_C(1) << 56;
@@ -37,11 +37,25 @@ oct_status oct_dataset_of_dims(oct_dataset *shapes, const oct_dims *inputs)
     return OCT_OK;
 }
 
+oct_status oct_check_threads(void)
+{
+    int others = 0;
+    OCT_TRY(oct_check_rounding());
+#pragma omp parallel reduction(+ : others)
+    others += fegetround() != FE_TONEAREST;
+    OCT_CHECK(others == 0, OCT_USAGE,
+              "%d threads of OpenMP do not round to nearest, as the one that started them did not; "
+              "call fesetround(FE_TONEAREST) in a parallel region first",
+              others);
+    return OCT_OK;
+}
+
 oct_status oct_find_outputs(oct_module *root, const oct_dataset *shapes, int64_t *outputs,
                             int64_t *row, bool *class_numbers)
 {
     const oct_example example = oct_dataset_inputs(shapes, NULL, 1, 0, 1);
     oct_trace trace = {0};
+    OCT_TRY(oct_check_threads());
     oct_status status = oct_trace_run(&trace, root, &example);
     if (status == OCT_OK) {
         const oct_trace_value *y = &trace.values[trace.output];

@@ -25,6 +25,8 @@ struct oct_training {
 
 /* Sets the shapes of samples with these inputs. */
 oct_status oct_dataset_of_dims(oct_dataset *shapes, const oct_dims *inputs) OCT_NODISCARD;
+/* Refuses threads that do not round to nearest: OCT_USAGE. */
+oct_status oct_check_threads(void) OCT_NODISCARD;
 /* Finds what a network returns for a sample, by a forward of zeros. */
 oct_status oct_find_outputs(oct_module *root, const oct_dataset *shapes, int64_t *outputs,
                             int64_t *row, bool *class_numbers) OCT_NODISCARD;

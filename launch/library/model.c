@@ -104,15 +104,22 @@ oct_status oct_model_certify(oct_model *model, oct_training *t, const oct_data *
     oct_average *average = &t->trainer.training.optim.average;
     oct_conversion conversion = {
         .root = t->trainer.model, .recipe = &t->recipe, .test_data = &t->data};
-    OCT_TRY(oct_training_begin(t, data, OCT_OK, 0, 0));
+    const oct_program *program = &model->program;
     oct_dataset *d = &t->data;
+    bool fits = program->num_inputs == d->num_inputs &&
+                oct_value_numel(&program->values[program->output]) == t->outputs;
+    for (int i = 0; fits && i < d->num_inputs; i++)
+        fits =
+            oct_value_numel(&program->values[program->inputs[i]]) == oct_shape_numel(&d->input[i]);
+    const oct_status made =
+        fits ? OCT_OK : oct_fail(OCT_USAGE, "the model is of another network than the training");
+    OCT_TRY(oct_training_begin(t, data, made, 0, 0));
     if (t->class_numbers) d->classes = model->classes;
     if (d->goal == OCT_GOAL_VALUES && d->classes <= OCT_CLASSES_MAX)
         model->classes = (int)d->classes;
     const size_t rows = (size_t)(d->count * d->rows);
     oct_sha256_state *digest = NULL;
-    oct_status status = oct_sha256_begin(&digest);
-    OCT_TRY(status);
+    OCT_TRY(oct_sha256_begin(&digest));
     for (int i = 0; i < d->num_inputs; i++)
         oct_sha256_add(digest, d->array[i],
                        (size_t)(d->count * oct_shape_numel(&d->input[i])) * sizeof(float));
@@ -120,7 +127,7 @@ oct_status oct_model_certify(oct_model *model, oct_training *t, const oct_data *
     if (d->values) oct_sha256_add(digest, d->values, rows * (size_t)d->classes * sizeof *d->values);
     oct_sha256_end(&digest, model->certificate.data_digest);
     oct_average_swap(average, true);
-    status = oct_model_compare(model, &conversion, t->group);
+    const oct_status status = oct_model_compare(model, &conversion, t->group);
     oct_average_swap(average, false);
     return status;
 }
@@ -233,7 +240,7 @@ oct_status oct_quantize(oct_training *t, const oct_data *data, const oct_quantiz
     OCT_TRY(oct_training_prepare(t, NULL));
     OCT_TRY(oct_training_calibrate(t, data));
     if (o->epochs != 0)
-        OCT_TRY(oct_training_fit(t, data, o->epochs, o->lr > 0 ? o->lr : default_lr, NULL, NULL));
+        OCT_TRY(oct_training_fit(t, data, o->epochs, o->lr != 0 ? o->lr : default_lr, NULL, NULL));
     OCT_TRY(oct_training_freeze(t));
     OCT_TRY(oct_model_make(model, t));
     OCT_TRY_OUT(oct_model_certify(*model, t, test));

@@ -1,4 +1,5 @@
 /* A network of an ONNX file, for programs of others. */
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/nn/module.h"
 #include "io/onnx/build.h"
@@ -16,6 +17,7 @@ oct_status oct_module_from_onnx(oct_module **root, const char *path,
     OCT_NEED(root && path);
     const oct_onnx_options *o = options ? options : &standard;
     *root = NULL;
+    OCT_TRY(oct_check_rounding());
     OCT_CHECK(o->h >= 0 && o->w >= 0 && (o->h == 0) == (o->w == 0) && o->new_head >= 0, OCT_USAGE,
               "h %lld, w %lld, new_head %lld: give none below 0, and h and w both or neither",
               (long long)o->h, (long long)o->w, (long long)o->new_head);

@@ -155,6 +155,7 @@ oct_status oct_training_begin(oct_training *t, const oct_data *samples, oct_stat
     if (mine == OCT_OK && t->broken)
         mine = oct_fail(OCT_USAGE, "an earlier call has left the network half changed; destroy the "
                                    "training, and make another");
+    if (mine == OCT_OK) mine = oct_check_threads();
     if (mine == OCT_OK && samples) mine = oct_dataset_point(&t->data, samples, t->outputs, t->row);
     OCT_TRY(group->agree(group, mine));
     const int64_t digest = (int64_t)(oct_digest(numbers, sizeof numbers) >> 1);

@@ -3,6 +3,7 @@
 
 #include "tests/support/thread_ranks.h"
 
+#include <fenv.h>
 #include <octet/train.h>
 
 TestSuite(library, .init = set_up, .fini = tear_down, .timeout = 120);
@@ -474,6 +475,10 @@ Test(library, wrong_arguments_and_orders_are_refused)
     must(oct_training_freeze(t));
     must(oct_model_make(&model, t));
     refuses(oct_model_set_golden(model, &data, 13), OCT_USAGE, "13 golden");
+    oct_training *other;
+    must(create_small(&other, true, NULL));
+    refuses(oct_model_certify(model, other, &data), OCT_USAGE, "another network");
+    oct_training_destroy(&other);
     refuses(oct_model_set_pixels(model, y, y, 2), OCT_USAGE, "2 means");
     const float zero = 0;
     refuses(oct_model_set_pixels(model, &zero, &zero, 1), OCT_USAGE, "above 0");
@@ -483,5 +488,30 @@ Test(library, wrong_arguments_and_orders_are_refused)
     refuses(oct_model_save(NULL, model), OCT_USAGE, "NULL");
     refuses(oct_model_save("/nowhere/x", NULL), OCT_USAGE, "NULL");
     oct_model_destroy(&model);
+    oct_training_destroy(&t);
+}
+
+/* Threads that OpenMP has started have the rounding of who started them. */
+Test(library, no_thread_may_round_otherwise)
+{
+    oct_training *t;
+    oct_module *root;
+    const oct_data data = small_data(false);
+    int threads = 0;
+    fill_small();
+    must(create_small(&t, false, NULL));
+    fesetround(FE_UPWARD);
+    refuses(oct_training_fit(t, &data, 1, 0.1, NULL, NULL), OCT_USAGE, "this thread does not");
+    refuses(oct_module_from_onnx(&root, "none.onnx", NULL, NULL), OCT_USAGE,
+            "this thread does not");
+    omp_set_num_threads(3);
+#pragma omp parallel reduction(+ : threads)
+    threads++;
+    fesetround(FE_TONEAREST);
+    cr_assert_eq(threads, 3);
+    refuses(oct_training_fit(t, &data, 1, 0.1, NULL, NULL), OCT_USAGE, "2 threads of OpenMP");
+#pragma omp parallel
+    fesetround(FE_TONEAREST);
+    must(oct_training_fit(t, &data, 1, 0.1, NULL, NULL));
     oct_training_destroy(&t);
 }
