@@ -28,8 +28,8 @@ typedef struct oct_net oct_net;
 /* Zeros are the defaults. */
 typedef struct oct_net_options {
     int64_t max_batch; /* samples that a run may have; 0: 1 */
-    /* Threads of a run. 0: as many as OpenMP has. 1: the calling thread alone, and nothing of OpenMP is entered. After a
-     * fork the child's runs have one. */
+    /* Threads of a run. 0: as many as OpenMP has. 1: the calling thread alone, and nothing of OpenMP is entered but by
+     * layers that stay float. After a fork the child's runs have one. */
     int threads;
     /* Takes models that need more than 256 MiB or 2^36 multiply-adds for a sample; otherwise they are refused, since a
      * file of others may ask for anything. */
