@@ -37,12 +37,17 @@ static size_t length(const char *text)
     return text ? strlen(text) : 0;
 }
 
-/* Makes a net of a model, which is freed with the last net that shares it, or here on failure. */
-static oct_status open_owned(oct_net **net, owned_model *m, const oct_net_options *options)
+/* Makes a net of a model, which is freed with the last net that shares it, or here on failure. made: how making the model
+ * ended. */
+static oct_status open_owned(oct_net **net, owned_model *m, oct_status made,
+                             const oct_net_options *options)
 {
     const oct_model *model = &m->model;
-    const int64_t tables = oct_model_pixel_tables(model);
+    fenv_t rounding;
     oct_status status;
+    oct_round_to_nearest(&rounding);
+    OCT_TRY_OUT(made);
+    const int64_t tables = oct_model_pixel_tables(model);
     OCT_TRY_OUT(oct_alloc(&m->pixels, (size_t)(tables * OCT_PIXEL_VALUES), sizeof *m->pixels));
     for (int64_t k = 0; k < tables; k++)
         oct_model_pixels(model, k, m->pixels + k * OCT_PIXEL_VALUES);
@@ -61,9 +66,11 @@ static oct_status open_owned(oct_net **net, owned_model *m, const oct_net_option
                                    .is_golden = is_golden,
                                    .owner = m,
                                    .release = free_owned};
-    return oct_net_create(net, &source, options);
+    status = oct_net_create(net, &source, options);
+    m = NULL;
 out:
-    free_owned(m);
+    if (m) free_owned(m);
+    oct_round_as_before(&rounding);
     return status;
 }
 
@@ -71,12 +78,9 @@ oct_status oct_net_open_hdf5(oct_net **net, const char *path, const oct_net_opti
 {
     owned_model *m = NULL;
     OCT_TRY(oct_alloc(&m, 1, sizeof *m));
-    const oct_status status = oct_model_read(&m->model, path);
-    if (status != OCT_OK) {
-        free_owned(m);
-        return status;
-    }
-    return open_owned(net, m, options) == OCT_OK ? OCT_OK : oct_fail_prefix("%s", path);
+    const oct_status read = oct_model_read(&m->model, path);
+    const oct_status status = open_owned(net, m, read, options);
+    return status != OCT_OK && read == OCT_OK ? oct_fail_prefix("%s", path) : status;
 }
 
 /* Copies what nets need of a model. */
@@ -104,19 +108,9 @@ static oct_status copy_model(oct_model *copy, const oct_model *model)
 oct_status oct_net_of_model(oct_net **net, const oct_model *model, const oct_net_options *options)
 {
     owned_model *m = NULL;
-    fenv_t rounding;
     OCT_CHECK(net, OCT_USAGE, "there is no place for the net: NULL");
     *net = NULL;
     OCT_CHECK(model, OCT_USAGE, "there is no model to make a net of: NULL");
-    OCT_TRY(oct_net_check_options(options));
     OCT_TRY(oct_alloc(&m, 1, sizeof *m));
-    oct_status status = copy_model(&m->model, model);
-    if (status != OCT_OK) {
-        free_owned(m);
-        return status;
-    }
-    oct_round_to_nearest(&rounding);
-    status = open_owned(net, m, options);
-    oct_round_as_before(&rounding);
-    return status;
+    return open_owned(net, m, copy_model(&m->model, model), options);
 }

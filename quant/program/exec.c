@@ -163,10 +163,11 @@ static oct_status open_fallbacks(oct_runtime *rt)
 static oct_status take_options(oct_runtime *rt, const oct_runtime_options *options)
 {
     const oct_runtime_options o = options ? *options : (oct_runtime_options){0};
-    OCT_CHECK(o.max_batch >= 0, OCT_USAGE, "a runtime for %lld samples cannot be made",
+    OCT_CHECK(o.max_batch >= 0, OCT_USAGE,
+              "the option max_batch is %lld; give 1 or more samples, or 0, which stands for 1",
               (long long)o.max_batch);
     OCT_CHECK(o.threads >= 0 && o.threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
-              "%d threads; 0 to %d are allowed, and 0 are as many as OpenMP has", o.threads,
+              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has", o.threads,
               OCT_RUNTIME_THREADS_MAX);
     rt->max_batch = o.max_batch > 0 ? o.max_batch : 1;
     rt->threads =

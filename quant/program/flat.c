@@ -4,7 +4,6 @@
 
 #include "core/base/mem.h"
 
-#include <math.h>
 #include <string.h>
 
 const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
@@ -138,8 +137,8 @@ static oct_status check_rest(const oct_flat *f)
     OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % OCT_PIXEL_VALUES == 0 &&
                   (tables == 1 || tables == (uint64_t)in->c),
               OCT_DATA, "has pixels for another number of channels");
-    for (uint64_t i = 0; i < tables * OCT_PIXEL_VALUES; i++)
-        OCT_CHECK(isfinite(pixels[i]), OCT_DATA, "has a pixel that is no finite number");
+    OCT_CHECK(oct_all_finite(pixels, (int64_t)tables * OCT_PIXEL_VALUES), OCT_DATA,
+              "has a pixel that is no finite number");
     OCT_CHECK(count_of(f, OCT_FLAT_GOLDEN_INPUT) % (uint64_t)oct_inputs_numel(p) == 0 &&
                   count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
                       golden_count(f) * (uint64_t)oct_value_numel(out),

@@ -27,18 +27,6 @@ struct oct_net {
     atomic_flag busy; /* a thread uses them */
 };
 
-oct_status oct_net_check_options(const oct_net_options *options)
-{
-    if (!options) return OCT_OK;
-    OCT_CHECK(options->max_batch >= 0, OCT_USAGE,
-              "the option max_batch is %lld; give 1 or more samples, or 0, which stands for 1",
-              (long long)options->max_batch);
-    OCT_CHECK(options->threads >= 0 && options->threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
-              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has",
-              options->threads, OCT_RUNTIME_THREADS_MAX);
-    return OCT_OK;
-}
-
 /* Makes strings of `count` lines of plain text, which are `what`; of none, NULL. One block holds them all. */
 static oct_status split_lines(const char *text, size_t bytes, int64_t count, const char *what,
                               char ***lines)

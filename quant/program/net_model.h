@@ -20,8 +20,6 @@ typedef struct oct_net_source {
     void (*release)(void *owner);
 } oct_net_source;
 
-/* Checks the options: OCT_USAGE. */
-oct_status oct_net_check_options(const oct_net_options *options) OCT_NODISCARD;
 /* Makes a net of a model that has passed the checks of its reader. The owner is released also on failure. */
 oct_status oct_net_create(oct_net **net, const oct_net_source *source,
                           const oct_net_options *options) OCT_NODISCARD;

@@ -46,13 +46,12 @@ static oct_status open_flat(oct_net **net, flat_file *f, const void *bytes, size
                             const oct_net_options *options)
 {
     uint64_t names, texts, pixels, golden, one;
-    const oct_status status = oct_flat_take(&f->flat, bytes, size);
-    if (status != OCT_OK) {
-        close_file(f);
-        return status;
-    }
-    const oct_program *p = oct_flat_program(f->flat);
-    oct_net_source s = {.program = p, .is_golden = is_golden, .owner = f, .release = close_file};
+    oct_net_source s = {.is_golden = is_golden, .owner = f, .release = close_file};
+    fenv_t rounding;
+    oct_status status;
+    oct_round_to_nearest(&rounding);
+    OCT_TRY_OUT(oct_flat_take(&f->flat, bytes, size));
+    s.program = oct_flat_program(f->flat);
     s.classes =
         (int)((const oct_flat_model *)oct_flat_items(f->flat, OCT_FLAT_MODEL, &one))->classes;
     s.class_names = oct_flat_items(f->flat, OCT_FLAT_CLASS_NAMES, &names);
@@ -64,8 +63,13 @@ static oct_status open_flat(oct_net **net, flat_file *f, const void *bytes, size
     s.pixels = oct_flat_items(f->flat, OCT_FLAT_PIXELS, &pixels);
     s.pixel_tables = (int64_t)pixels / OCT_PIXEL_VALUES;
     s.golden_input = oct_flat_items(f->flat, OCT_FLAT_GOLDEN_INPUT, &golden);
-    s.golden_count = (int64_t)golden / oct_inputs_numel(p);
-    return oct_net_create(net, &s, options);
+    s.golden_count = (int64_t)golden / oct_inputs_numel(s.program);
+    status = oct_net_create(net, &s, options);
+    f = NULL;
+out:
+    if (f) close_file(f);
+    oct_round_as_before(&rounding);
+    return status;
 }
 
 static bool is_hdf5(const void *first_8_bytes)
@@ -95,24 +99,21 @@ static oct_status map_file(const char *path, flat_file *f)
 }
 
 /* What every way to a net begins with. */
-static oct_status begin(oct_net **net, const void *from, const oct_net_options *options,
-                        const char *function)
+static oct_status begin(oct_net **net, const void *from, const char *function)
 {
     OCT_CHECK(net, OCT_USAGE, "%s has no place for the net: NULL", function);
     *net = NULL;
     OCT_CHECK(from, OCT_USAGE, "%s has no model: NULL", function);
-    return oct_net_check_options(options);
+    return OCT_OK;
 }
 
 oct_status oct_net_open(oct_net **net, const char *path, const oct_net_options *options)
 {
-    fenv_t rounding;
     flat_file *f = NULL;
-    OCT_TRY(begin(net, path, options, "oct_net_open"));
+    OCT_TRY(begin(net, path, "oct_net_open"));
     OCT_TRY(oct_alloc(&f, 1, sizeof *f));
     oct_status status = map_file(path, f);
     const bool hdf5 = status == OCT_OK && is_hdf5(f->bytes);
-    oct_round_to_nearest(&rounding);
     if (status == OCT_OK && !hdf5)
         status = open_flat(net, f, f->bytes, f->mapped, options);
     else
@@ -124,16 +125,14 @@ oct_status oct_net_open(oct_net **net, const char *path, const oct_net_options *
                                 "%s: is an HDF5 model, which liboctet-flat does not read; link "
                                 "octet-runtime, or export it with --format flat",
                                 path);
-    oct_round_as_before(&rounding);
     return status == OCT_OK || hdf5 ? status : oct_fail_prefix("%s", path);
 }
 
 oct_status oct_net_open_bytes(oct_net **net, const void *bytes, size_t size,
                               const oct_net_options *options)
 {
-    fenv_t rounding;
     flat_file *f = NULL;
-    OCT_TRY(begin(net, bytes, options, "oct_net_open_bytes"));
+    OCT_TRY(begin(net, bytes, "oct_net_open_bytes"));
     OCT_CHECK(
         size < sizeof OCT_FLAT_MAGIC || !is_hdf5(bytes), OCT_USAGE,
         "these bytes are an HDF5 model; open it by its path, or export it with --format flat");
@@ -143,11 +142,9 @@ oct_status oct_net_open_bytes(oct_net **net, const void *bytes, size_t size,
         status = oct_alloc(&f->bytes, size, 1);
         if (status == OCT_OK) bytes = memcpy(f->bytes, bytes, size);
     }
-    oct_round_to_nearest(&rounding);
     if (status == OCT_OK)
         status = open_flat(net, f, bytes, size, options);
     else
         close_file(f);
-    oct_round_as_before(&rounding);
     return status;
 }

@@ -172,7 +172,8 @@ Test(install, each_example_is_built_and_run_in_a_folder_of_its_own)
 
 Test(install, the_version_is_there_as_numbers)
 {
-    shell("{ echo '#include <octet/train.h>'; echo OCT_VERSION = OCT_VERSION_MAJOR . OCT_VERSION_MINOR . "
+    shell("{ echo '#include <octet/train.h>'; echo OCT_VERSION = OCT_VERSION_MAJOR . "
+          "OCT_VERSION_MINOR . "
           "OCT_VERSION_PATCH; } | cc -E -P $(pkg-config --cflags octet) - | tail -n 1 | "
           "tr -d ' \"' | tr = '\\n' | uniq -c && pkg-config --modversion octet");
     oct_check_exit(job, 0);

@@ -373,7 +373,9 @@ Test(runtime_create, refuses_broken_programs_and_impossible_batches)
     oct_runtime *rt;
     program_small(&p);
     cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = -1}), OCT_USAGE);
-    cr_assert_str_eq(oct_error_message(0), "a runtime for -1 samples cannot be made");
+    cr_assert_str_eq(
+        oct_error_message(0),
+        "the option max_batch is -1; give 1 or more samples, or 0, which stands for 1");
     cr_assert_eq(oct_runtime_create(&rt, &p, &(oct_runtime_options){.max_batch = INT64_MAX / 2}),
                  OCT_RESOURCE);
     cr_assert_not_null(strstr(oct_error_message(0), "use a smaller batch"));
