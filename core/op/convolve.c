@@ -239,9 +239,9 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
             oct_shape_text(&x->shape, text), step_h, step_w);
     const oct_dilation d = oct_dilation_of(x->shape, step_h, step_w, x->dtype, x->q.zero_point);
     const int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
-    const int64_t in = d.h * d.w * d.c * size, out = d.out_h * d.out_w * d.c * size;
     oct_tensor *y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), d.out_h, d.out_w, d.c));
     if (!y) return NULL;
+    const int64_t in = d.h * d.w * d.c * size, out = d.out_h * d.out_w * d.c * size;
     y->q = x->q;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)

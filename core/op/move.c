@@ -94,7 +94,8 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
             oct_shape_text(&x->shape, text));
     oct_move_map map = identity_map(x);
     map.offset = begin * map.stride[axis - 1];
-    map.stride[axis - 1] *= step;
+    if (__builtin_mul_overflow(map.stride[axis - 1], step, &map.stride[axis - 1]))
+        map.stride[axis - 1] = 0; /* of a single place, which takes no step */
     map.size[axis - 1] = map.out.dim[axis] = count;
     return oct_move(cx, x, &map);
 }

@@ -24,6 +24,7 @@ static bool repeats_in(const oct_shape *small, const oct_shape *large)
 {
     const sample_plane few = plane_of(small), all = plane_of(large);
     if (small->ndim < 2 || small->dim[0] != large->dim[0]) return false;
+    if (all.positions == 0 || all.channels == 0) return false; /* nothing is in it to repeat for */
     if (few.channels != all.channels && few.channels != 1) return false;
     if (few.positions == 1 && (small->ndim == large->ndim || small->ndim == 2))
         return small->ndim <= large->ndim;

@@ -46,8 +46,8 @@ oct_status oct_pad_tensor_shape(oct_pad_shape *shape, const oct_padding *padding
 {
     const int n = from->ndim;
     *out = *from;
-    OCT_CHECK(n >= 2 && (n >= 3 || padding->left + padding->right == 0) &&
-                  (n >= 4 || padding->top + padding->bottom == 0),
+    OCT_CHECK(n >= 2 && (n >= 3 || (!padding->left && !padding->right)) &&
+                  (n >= 4 || (!padding->top && !padding->bottom)),
               OCT_USAGE, "it has %d dimensions; the missing ones cannot be padded", n);
     OCT_TRY(oct_pad_shape_of(shape, padding, n >= 4 ? from->dim[1] : 1,
                              n >= 3 ? from->dim[n - 2] : 1, from->dim[n - 1]));

@@ -292,6 +292,11 @@ Test(spec, operations_refuse_what_is_null)
     FAILS(oct_concat(cx, &y, 1),
           "concat works along the last dimension and needs the others equal, "
           "but has () and ()");
+    oct_tensor *few, *none;
+    rig_run(&r, true);
+    few = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(2, 1));
+    none = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(2, 0));
+    cr_expect_not_null(strstr(refusal(cx, oct_add(cx, few, none)), "but has (2, 1) and (2, 0)"));
     rig_run(&r, true);
     cr_expect_null(oct_relu(cx, NULL));
     RIG_OK(oct_context_status(cx));
