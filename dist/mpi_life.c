@@ -2,7 +2,7 @@
  *
  * The program octet starts it with its one communicator and ends it when that is closed, both under the watchdog. In
  * other programs Octet is a guest. It starts MPI only where nobody has, and since MPI starts once, what it began lasts
- * until the program exits. It is then ended if all communicators have been closed by all ranks; otherwise MPI_Finalize
+ * until the program exits. Where that fails with a communicator open, or a rank was lost, it is not ended: MPI_Finalize
  * would wait for ranks that do not come, while mpirun ends the job of a rank that leaves without it. */
 #include "dist/comm_impl.h"
 
@@ -20,7 +20,6 @@ static struct {
         began; /* the process in which Octet has started MPI; its children inherit what runs at its exit */
     _Atomic int entered; /* transports */
     _Atomic bool lost;   /* ranks, for which MPI_Finalize would wait */
-    bool exits;          /* the program; a C++ program may close communicators later */
 } life;
 
 /* Asks MPI something that is true or false, at any time of its life. */
@@ -96,10 +95,10 @@ oct_status oct_mpi_check(void)
 }
 
 /* At the exit of a program in which Octet has started MPI. */
-static void end_at_exit(void)
+static void end_at_exit(int exit_status, void *unused)
 {
-    life.exits = true;
-    if (getpid() != life.began || life.entered > 0 || life.lost) return;
+    (void)unused;
+    if (getpid() != life.began || life.lost || (life.entered > 0 && exit_status != 0)) return;
     if (!ask(MPI_Finalized) && ask(MPI_Is_thread_main)) MPI_Finalize();
 }
 
@@ -114,7 +113,7 @@ oct_status oct_mpi_enter(double deadline_s)
         oct_watchdog_end();
         OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
         life.began = getpid();
-        if (!oct_process_is_own()) atexit(end_at_exit);
+        if (!oct_process_is_own()) on_exit(end_at_exit, NULL);
     }
     if (life.began == 0) return OCT_OK;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -130,7 +129,6 @@ void oct_mpi_leave(bool orderly, double deadline_s)
 {
     if (!orderly) life.lost = true;
     life.entered--;
-    if (life.exits) end_at_exit();
     if (!orderly || !oct_process_is_own()) return;
     oct_watchdog_begin(OCT_RANK_IN_FINALIZE, deadline_s);
     MPI_Finalize();

@@ -2,8 +2,9 @@
  *
  * MPI that is initialized is used and never finalized. Otherwise, where mpirun or srun has started the process, the first
  * oct_comm_open initializes it; a program that calls MPI_Init itself does so before that. What Octet began ends when the
- * program exits with all communicators closed, or by the program's own MPI_Finalize, since MPI cannot start twice.
- * Communicators are closed before; one that is open then gives OCT_USAGE. Octet sends on duplicates alone, which return
+ * program exits, or by the program's own MPI_Finalize, since MPI cannot start twice; but not where a rank is lost, or the
+ * exit status is not 0 and a communicator is open, so that mpirun ends the other ranks. Communicators are closed before
+ * MPI_Finalize; one that is open then gives OCT_USAGE. Octet sends on duplicates alone, which return
  * errors; other communicators, their error handlers and ranks that do not take part are not touched.
  *
  * Threads: all calls on a communicator, and those of a training on it, come from one thread at a time: with
