@@ -10,7 +10,8 @@
 #define OCT_NEED(given) OCT_CHECK(given, OCT_USAGE, "%s: an argument is missing (NULL)", __func__)
 
 struct oct_training {
-    oct_recipe recipe; /* the settings, and what each call adds */
+    oct_recipe recipe;    /* the settings, and what each call adds */
+    const oct_comm *comm; /* held; may be NULL */
     const oct_collective *group;
     oct_dataset data; /* what is at hand, borrowed; between calls only its shapes count */
     oct_trainer trainer;

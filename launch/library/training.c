@@ -116,10 +116,12 @@ oct_status oct_training_create(oct_training **t, oct_module **root,
     oct_status status = OCT_OK;
     OCT_CHECK_OUT(t && root && *root && options, OCT_USAGE,
                   "oct_training_create: an argument is missing (NULL)");
-    if (options->comm) group = oct_comm_collective(options->comm);
+    group = oct_comm_collective(options->comm);
     status = oct_alloc(&made, 1, sizeof *made);
     if (status == OCT_OK) {
         made->group = group;
+        made->comm = options->comm;
+        oct_comm_hold(made->comm);
         status = prepare_creation(made, *root, options);
     }
     OCT_TRY_OUT(group->agree(group, status));
@@ -137,6 +139,7 @@ void oct_training_destroy(oct_training **t)
     if (!t || !*t) return;
     oct_trainer_destroy(&(*t)->trainer);
     oct_recipe_free(&(*t)->recipe);
+    oct_comm_release((*t)->comm);
     oct_free(t);
 }
 

@@ -2,6 +2,7 @@
  * network builds against them. */
 #include <octet/version.h>
 #include "tests/launch/installed.h"
+#include "tests/support/mpirun.h"
 
 #include <criterion/criterion.h>
 
@@ -140,6 +141,11 @@ static const struct {
     {"cxx", "./classes ../run/model.int8.h5 ../images.raw | cmp - ../classes", ""},
     {"dlopen", "./main ./libframes.so ../model.flat ../images.raw",
      "the same 40 classes 200 times\n"},
+    /* Two of four ranks and one process alone make the same file. */
+    {"mpi_rank",
+     OCT_MPIEXEC " -n 4 -bind-to none ./mpi_rank && mv stripes.int8.h5 two && ./mpi_rank && "
+                 "cmp two stripes.int8.h5",
+     "2 ranks have trained: 100 %\n1 ranks have trained: 100 %\n"},
 };
 
 /* Bytes of a real run's test images, IDX without its header, and what octet run says of them. */
@@ -157,7 +163,10 @@ static void make_model(void)
 Test(install, each_example_is_built_and_run_in_a_folder_of_its_own)
 {
     char command[1000];
+    oct_tmp own;
     make_model();
+    oct_mpirun_begin(&own);
+    setenv("MPICC", strcmp(OCT_MPI_NAME, "MPICH") == 0 ? "mpicc.mpich" : "mpicc", 1);
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
         snprintf(command, sizeof command,
                  "cp -r octet/share/octet/examples/%s . && cd %s && "
@@ -168,6 +177,7 @@ Test(install, each_example_is_built_and_run_in_a_folder_of_its_own)
         oct_check_exit(job, 0);
         cr_assert_str_eq(job.out, examples[i].prints, "%s: %s", examples[i].name, job.out);
     }
+    oct_tmp_remove(&own);
 }
 
 Test(install, the_version_is_there_as_numbers)
