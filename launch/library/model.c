@@ -129,7 +129,9 @@ oct_status oct_model_certify(oct_model *model, oct_training *t, const oct_data *
     oct_average_swap(average, true);
     const oct_status status = oct_model_compare(model, &conversion, t->group);
     oct_average_swap(average, false);
-    return status;
+    OCT_TRY(status);
+    return t->group->broadcast(t->group, model->certificate.logits_digest,
+                               sizeof model->certificate.logits_digest, 0);
 }
 
 oct_status oct_model_set_golden(oct_model *model, const oct_data *data, int64_t count)

@@ -101,14 +101,14 @@ static void train_and_save(const oct_comm *comm, void *user)
     cr_assert(loss > 0 && metric > 0 && metric <= 100);
     must(oct_model_set_pixels(model, &mean, &std, 1));
     must(oct_model_set_class_names(model, names, CLASSES));
+    uint8_t digest[32];
+    oct_sha256(outputs, sizeof outputs, digest);
+    cr_assert_arr_eq(digest, model->certificate.logits_digest, 32);
     if (first) {
         char path[512];
         snprintf(path, sizeof path, "%s/model.int8.h5", tmp.path);
         must(oct_model_save(path, model));
         must(oct_file_read(path, 1 << 24, &s->bytes, &s->size));
-        uint8_t digest[32];
-        oct_sha256(outputs, sizeof outputs, digest);
-        cr_assert_arr_eq(digest, model->certificate.logits_digest, 32);
     }
     oct_model_destroy(&model);
     oct_training_destroy(&t);

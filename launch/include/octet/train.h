@@ -6,21 +6,21 @@
  *     oct_quantize(t, &data, &(oct_quantize_options){.epochs = 5, .lr = 0.01}, &model);
  *     oct_model_save("model.int8.h5", model);
  *
- * oct_quantize makes the calls that experts make one by one, in this order:
+ * oct_quantize makes the calls that experts make one by one, in this order (one that comes too early gives OCT_USAGE with
+ * the name of the one before it):
  *
  *     oct_training_prepare       float network to QAT network: fusions, fake-quants, the check report
  *     oct_training_calibrate     the first ranges of activations
- *     oct_training_fit / _step   QAT
- *     oct_training_freeze        scales and batch norms stay as they are
- *     oct_training_evaluate      what the int8 model will compute, to the bit
+ *     oct_training_fit           QAT; oct_training_step, where steps are wanted
+ *     oct_training_freeze        scales and batch norms stay as they are: what oct_training_evaluate gives from now on is
+ *                                what the int8 model computes, to the bit
  *     oct_model_make             integer program
  *     oct_model_certify          compares both over data, and keeps the proof
  *     oct_model_set_golden       inputs with the digest of each layer, for octet verify and oct_net_verify
- *     oct_model_save
  *
  * With a communicator the ranks call all of this together (collective), on the same data, and get the same bits as one
- * process does. The calling thread rounds to nearest (fegetround), or creation and steps give OCT_USAGE. A training and
- * its network are for one thread at a time.
+ * process does. The calling thread and those of OpenMP round to nearest (fegetround), or calls give OCT_USAGE. A training
+ * and its network are for one thread at a time. What has failed is destroyed like what has not.
  */
 #ifndef OCTET_TRAIN_H
 #define OCTET_TRAIN_H
@@ -72,7 +72,7 @@ OCT_API oct_status oct_training_create(oct_training **t, oct_module **root,
 OCT_API void oct_training_destroy(oct_training **t); /* with its network; NULL is allowed */
 OCT_API oct_module *oct_training_root(oct_training *t);
 /* One step on all samples of `batch`, at most options.batch. loss and metric, which may be NULL: of the batch before the
- * update; NAN where there is none. */
+ * update; NAN where there is none. OCT_NUMERIC: a number is not finite, and nothing was learned. */
 OCT_API oct_status oct_training_step(oct_training *t, const oct_data *batch, double lr,
                                      double *loss, double *metric) OCT_NODISCARD;
 /* Epochs of steps over data in an order that follows from the seed; the learning rate falls from lr to 0 by a cosine, or as
@@ -110,8 +110,9 @@ OCT_API oct_status oct_quantize(oct_training *t, const oct_data *data,
                                 const oct_quantize_options *options,
                                 oct_model **model) OCT_NODISCARD;
 OCT_API oct_status oct_model_make(oct_model **model, oct_training *t) OCT_NODISCARD;
-/* Compares QAT evaluation and integer program on every output of data: OCT_MISMATCH where a bit differs. The model holds
- * counts and digests afterwards. */
+/* Compares QAT evaluation and integer program on every output of data, and on every layer for the golden inputs, which are
+ * the first 8 samples where the model has none: OCT_MISMATCH where a bit differs. The model holds counts and digests
+ * afterwards. */
 OCT_API oct_status oct_model_certify(oct_model *model, oct_training *t,
                                      const oct_data *data) OCT_NODISCARD;
 OCT_API oct_status oct_model_set_golden(oct_model *model, const oct_data *data,
@@ -133,12 +134,11 @@ OCT_API oct_status oct_net_open_model(oct_net **net, const oct_model *model,
 typedef struct oct_onnx_options {
     int64_t h, w;       /* of an image whose size the file leaves open */
     const char *output; /* of several, the one that is wanted; NULL: the first */
-    bool
-        keep_softmax; /* a Softmax or ArgMax at the end stays; otherwise it is left out, since losses take logits */
+    /* A Softmax or ArgMax at the end stays; otherwise it is left out, since losses take logits. */
+    bool keep_softmax;
     bool drop_sigmoid; /* a Sigmoid at the end is left out, as bce wants it */
-    int64_t
-        new_head; /* the last layer with weights is made anew with this number of outputs; 0: it stays */
-    uint64_t seed; /* of a new head */
+    int64_t new_head;  /* outputs of a last layer with weights that is made anew; 0: it stays */
+    uint64_t seed;     /* of a new head */
 } oct_onnx_options;
 /* inputs: OCT_INPUTS_MAX dims that are set to those of the network; may be NULL. */
 OCT_API oct_status oct_module_from_onnx(oct_module **root, const char *path,
