@@ -16,7 +16,7 @@ int main(int argc, char **argv)
         status = oct_net_classify(net, 1, frame, NULL, classes, scores);
         for (size_t r = 0; status == OCT_OK && r < rows; r++) {
             const char *name = oct_net_class_name(net, classes[r]);
-            printf("class %d, %s, %.1f %%\n", classes[r], name ? name : "", 100.0 * scores[r]);
+            printf("class %d, %s, %.1f %%\n", classes[r], name ? name : "-", 100.0 * scores[r]);
         }
     }
     if (status != OCT_OK) fprintf(stderr, "frames: %s\n", oct_error_message(0));
