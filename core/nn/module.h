@@ -57,7 +57,7 @@ struct oct_module_type {
      * generated for a functional op nor stay float in a deployed model. */
     const oct_arg_list *args;
     size_t size, args_at;
-    /* Of a spec: where the struct of the module's own data is, up to `size`; 0: it has none. */
+    /* Of a spec: where the struct of the module's own data is, up to `size`; 0: a type of ours. */
     size_t data_at;
     /* Completes a module whose arguments are set and each within its bounds: checks them together, adds parameters.
      * NULL: there is nothing to do. */

@@ -24,11 +24,12 @@ typedef struct spec_type {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of spec_types */
 static spec_type *spec_types;
 
-/* Finds a spec's type, by the spec or, where it can be made again from arguments, by its name. Under the lock. */
+/* Finds a spec's type, by the spec or, where files can have its modules, by its name. Under the lock. */
 static const oct_module_type *find_spec_type(const oct_module_spec *spec, const char *name)
 {
     const spec_type *t = spec_types;
-    while (t && t->spec != spec && !(name && t->type.args && strcmp(t->type.name, name) == 0))
+    while (t && t->spec != spec &&
+           !(name && t->type.atomic && t->type.args && strcmp(t->type.name, name) == 0))
         t = t->next;
     return t ? &t->type : NULL;
 }
@@ -80,7 +81,7 @@ static oct_status check_spec(const oct_module_spec *spec)
               "'%s' is no name for a module type; use 1 to %d of a-z, 0-9 and _", spec->name,
               OCT_NAME_MAX);
     OCT_CHECK(!oct_registry_find(&types, spec->name) &&
-                  !(is_listed(spec) && find_spec_type(spec, spec->name)),
+                  !(spec->atomic && is_listed(spec) && find_spec_type(spec, spec->name)),
               OCT_USAGE, "there is a module type '%s' already; give yours another name",
               spec->name);
     OCT_CHECK(spec->forward && spec->inputs >= 0 && spec->inputs <= OCT_MAX_INPUTS &&
@@ -112,6 +113,13 @@ static oct_status type_of_spec(const oct_module_spec *spec, const oct_module_typ
     oct_status status = OCT_OK;
     pthread_mutex_lock(&lock);
     *type = spec ? find_spec_type(spec, NULL) : NULL;
+    OCT_CHECK_OUT(!*type || ((*type)->name == spec->name && (*type)->forward == spec->forward &&
+                             (*type)->init == spec->init &&
+                             (*type)->size == (*type)->data_at + spec->data_bytes),
+                  OCT_USAGE,
+                  "the spec of module type '%s' has changed, but it must stay as it is as long as "
+                  "the process lives",
+                  (*type)->name);
     if (*type) goto out;
     OCT_TRY_OUT(check_spec(spec));
     spec_type *t;
@@ -129,7 +137,7 @@ static oct_status type_of_spec(const oct_module_spec *spec, const oct_module_typ
                                 .args = is_listed(spec) ? &t->list : NULL,
                                 .size = data_at + spec->data_bytes,
                                 .args_at = spec->args_bytes > 0 ? args_at : 0,
-                                .data_at = spec->data_bytes > 0 ? data_at : 0,
+                                .data_at = data_at,
                                 .init = spec->init,
                                 .calls_only = spec->calls_only};
     t->next = spec_types;
@@ -175,7 +183,8 @@ oct_status oct_module_create(oct_module **m, const oct_module_spec *spec, const 
 
 void *oct_module_data(oct_module *m)
 {
-    return m && m->type->data_at > 0 ? (char *)m + m->type->data_at : NULL;
+    const bool has_data = m && m->type->data_at > 0 && m->type->data_at < m->type->size;
+    return has_data ? (char *)m + m->type->data_at : NULL;
 }
 
 oct_status oct_module_from(oct_module **m, const oct_module_type *type, const oct_op_args *row)

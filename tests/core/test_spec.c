@@ -157,8 +157,10 @@ Test(spec, what_is_wrong_is_refused_with_its_sentence)
             "'a b' is no name for a module type; use 1 to 63 of a-z, 0-9 and _");
     REFUSED(oct_module_create(&m, SPEC(.name = "conv2d", .forward = gate_forward), NULL),
             "there is a module type 'conv2d' already; give yours another name");
-    REFUSED(oct_module_create(
-                &m, SPEC(.name = "spec_gate", .forward = gate_forward, .lists_args = true), 0),
+    REFUSED(oct_module_create(&m,
+                              SPEC(.name = "spec_gate", .forward = gate_forward, .atomic = true,
+                                   .lists_args = true),
+                              0),
             "there is a module type 'spec_gate' already; give yours another name");
     REFUSED(oct_module_create(&m, SPEC(.name = "odd"), NULL),
             "module type 'odd' needs a forward, 0 to 64 inputs, and data that fit into memory");
@@ -179,6 +181,13 @@ Test(spec, what_is_wrong_is_refused_with_its_sentence)
             "spec_gate cannot have channels 0; it must be at least 1");
     REFUSED(oct_module_create(&m, &gate_spec, &(gate_args){1LL << 40, 1}),
             "spec_gate cannot have channels 1.09951e+12; it must be at least 1");
+    static oct_module_spec changes;
+    changes = gated_spec;
+    RIG_OK(oct_module_spec_register(&changes)); /* containers may share a name */
+    changes.data_bytes = 8;
+    REFUSED(oct_module_create(&m, &changes, NULL),
+            "the spec of module type 'spec_net' has changed, but it must stay as it is as long as "
+            "the process lives");
     cr_assert_null(m);
 }
 
