@@ -167,23 +167,43 @@ typedef struct writer {
     image_memory memory;
 } writer;
 
+/* What HDF5 does with its errors, which is to print them unless the program wants otherwise. The program may use HDF5 as
+ * well, so each call from outside ends with what it had. */
+typedef struct error_report {
+    H5E_auto2_t print;
+    void *data;
+} error_report;
+
+static error_report stop_reports(void)
+{
+    error_report before = {NULL, NULL};
+    H5Eget_auto2(H5E_DEFAULT, &before.print, &before.data);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return before;
+}
+
+static void report_as_before(error_report before)
+{
+    H5Eset_auto2(H5E_DEFAULT, before.print, before.data);
+}
+
 static void end_writing(oct_h5 *h5)
 {
     writer *w = (writer *)h5;
+    const error_report before = stop_reports();
     if (w->group_options >= 0) H5Pclose(w->group_options);
     if (w->dataset_options >= 0) H5Pclose(w->dataset_options);
     if (w->file >= 0) H5Fclose(w->file);
+    report_as_before(before);
     oct_free(&w->memory.bytes);
 }
 
-/* Makes the property list of access to an image that is written into memory; -1: HDF5 refuses. The switches are per
- * thread or cheap, so they are simply set each time. */
+/* Makes the property list of access to an image that is written into memory; -1: HDF5 refuses. */
 static hid_t make_access_options(image_memory *memory)
 {
     const driver_access access = {memory};
     pthread_once(&once, register_driver);
-    if (driver < 0 || H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0)
-        return -1;
+    if (driver < 0) return -1;
     hid_t options = H5Pcreate(H5P_FILE_ACCESS);
     if (options < 0 || (H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0 &&
                         H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
@@ -241,6 +261,7 @@ oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size
     image_memory *memory = &((writer *)*file)->memory;
     uint8_t *bytes = NULL;
     oct_status status = OCT_OK;
+    const error_report before = stop_reports();
     const ssize_t length =
         H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(w->file, NULL, 0);
     const size_t room = (size_t)length + (checksum ? OCT_CHECKSUM_BYTES : 0);
@@ -254,6 +275,7 @@ oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size
 out:
     memcpy(image, &bytes, sizeof bytes);
     oct_h5_close(file);
+    report_as_before(before);
     return status;
 }
 
@@ -307,6 +329,7 @@ static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oc
               "HDF5 image: %s is too large to write", path);
     for (int i = 0; i < shape.ndim; i++)
         dims[i] = (hsize_t)shape.dim[i];
+    const error_report before = stop_reports();
     space = shape.ndim ? H5Screate_simple(shape.ndim, dims, NULL) : H5Screate(H5S_SCALAR);
     parent = make_parents(w, &names);
     if (parent >= 0 && space >= 0)
@@ -321,6 +344,7 @@ static oct_status make_dataset(oct_h5 *h5, const char *path, oct_dtype dtype, oc
     if (dataset >= 0 && H5Dclose(dataset) < 0) written = false;
     if (space >= 0) H5Sclose(space);
     if (parent >= 0) H5Gclose(parent);
+    report_as_before(before);
     OCT_CHECK(written, OCT_RESOURCE,
               "HDF5 image: %s cannot be written: the name is taken or no name, or memory is out",
               path);
@@ -351,6 +375,7 @@ oct_status oct_h5_create(oct_h5 **file, size_t size)
     /* HDF5 names files, and two open files of one name are the same to it. This name is new each time and cannot be on
      * a disk. */
     snprintf(name, sizeof name, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
+    const error_report before = stop_reports();
     hid_t access = make_access_options(&w->memory);
     const bool accessible = access >= 0;
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
@@ -365,6 +390,7 @@ oct_status oct_h5_create(oct_h5 **file, size_t size)
         w->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
     if (creation >= 0) H5Pclose(creation);
     if (access >= 0) H5Pclose(access);
+    report_as_before(before);
     if (w->file >= 0) return OCT_OK;
     oct_h5_close(file);
     unsigned v[3] = {0};

@@ -335,6 +335,11 @@ Test(hdf5, several_images_are_open_at_once)
     oct_h5 *a, *b;
     void *x, *y;
     int64_t value;
+    H5E_auto2_t before, after;
+    void *data;
+    unsigned plugins[2];
+    H5Eget_auto2(H5E_DEFAULT, &before, &data);
+    H5PLget_loading_state(&plugins[0]);
     MUST(oct_h5_create(&a, 0));
     MUST(oct_h5_create(&b, 0));
     MUST(oct_h5_write_i64(a, "v", 1));
@@ -349,6 +354,10 @@ Test(hdf5, several_images_are_open_at_once)
     oct_h5_close(&b);
     oct_free(&x);
     oct_free(&y);
+    H5Eget_auto2(H5E_DEFAULT, &after, &data);
+    H5PLget_loading_state(&plugins[1]);
+    cr_assert(before && after == before && plugins[1] == plugins[0],
+              "the program's own HDF5 is as it was");
 }
 
 Test(hdf5, survives_a_lack_of_memory_at_every_place)
