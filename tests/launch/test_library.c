@@ -136,20 +136,10 @@ Test(library, no_number_of_ranks_or_threads_changes_the_model)
     oct_free(&singly.bytes);
 }
 
-/* Settings and recipe say the same; calibration sees all samples, since the program has another order of them there. */
-Test(library, the_program_trains_the_same_bits)
+/* Trains by the program and by the library, where settings and recipe say the same, and compares the models. */
+static void compare_with_program(const char *keys, const char *const *settings, int64_t epochs)
 {
-    static const char *const settings[] = {"batch.leaf=4",
-                                           "quant.observer=min_max",
-                                           "calibrate.batches=3",
-                                           "qat.freeze_batch_norm=0.34",
-                                           "qat.freeze_scales=0.67",
-                                           "ema.decay=0.9",
-                                           "optimizer.weight_decay=0.001",
-                                           NULL};
-    const oct_recipe recipe =
-        make_recipe("data.crop_padding=0 data.flip=false quant.observer=min_max "
-                    "calibrate.batches=3 ema.decay=0.9 optimizer.weight_decay=0.001");
+    const oct_recipe recipe = make_recipe(keys);
     oct_trainer trainer;
     oct_step_result result;
     oct_model of_program;
@@ -165,8 +155,8 @@ Test(library, the_program_trains_the_same_bits)
     oct_model *model = NULL;
     double loss, metric;
     must(oct_training_fit(t, &train, 1, 0.05, &loss, &metric));
-    must(oct_quantize(t, &train, &(oct_quantize_options){.epochs = 2, .lr = 0.02, .test = &test},
-                      &model));
+    must(oct_quantize(
+        t, &train, &(oct_quantize_options){.epochs = epochs, .lr = 0.02, .test = &test}, &model));
     void *bytes[2];
     const size_t size = program_bytes(&of_program.program, &bytes[0]);
     cr_assert_eq(size, program_bytes(&model->program, &bytes[1]));
@@ -181,6 +171,24 @@ Test(library, the_program_trains_the_same_bits)
     oct_model_destroy(&model);
     oct_training_destroy(&t);
     oct_trainer_destroy(&trainer);
+}
+
+/* Calibration sees all samples, since the program has another order of them there where QAT follows. */
+Test(library, the_program_trains_the_same_bits)
+{
+    static const char *const qat[] = {"batch.leaf=4",
+                                      "quant.observer=min_max",
+                                      "calibrate.batches=3",
+                                      "qat.freeze_batch_norm=0.34",
+                                      "qat.freeze_scales=0.67",
+                                      "ema.decay=0.9",
+                                      "optimizer.weight_decay=0.001",
+                                      NULL};
+    static const char *const calibration[] = {"batch.leaf=4", "calibrate.batches=2", NULL};
+    compare_with_program("data.crop_padding=0 data.flip=false quant.observer=min_max "
+                         "calibrate.batches=3 ema.decay=0.9 optimizer.weight_decay=0.001",
+                         qat, 2);
+    compare_with_program("data.crop_padding=0 data.flip=false qat.epochs=0", calibration, 0);
 }
 
 /* Small networks. */
