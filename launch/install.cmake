@@ -53,6 +53,5 @@ install(DIRECTORY core quant dist io DESTINATION include/octet
     PATTERN "*_loop*.h" EXCLUDE)
 file(GLOB headers LIST_DIRECTORIES true */include/octet)
 install(DIRECTORY ${headers} ${PROJECT_BINARY_DIR}/include/octet DESTINATION include FILES_MATCHING PATTERN "*.h")
-install(FILES launch/plugin.h DESTINATION include/octet/launch)
-install(FILES launch/model/model.h launch/model/model_list.def launch/model/parts.h
+install(FILES launch/model/model.h launch/model/model_list.def
     DESTINATION include/octet/launch/model)

@@ -20,11 +20,6 @@ const oct_metric *oct_metric_find(const char *name)
     return oct_registry_find(&oct_metric_table, name);
 }
 
-oct_status oct_metric_register(const oct_metric *metric)
-{
-    return oct_registry_add(&oct_metric_table, metric);
-}
-
 int64_t oct_goals_rows(const oct_goals *goals)
 {
     return goals->rows > 0 ? goals->rows : 1;

@@ -20,8 +20,6 @@ oct_output_row oct_output_row_at(const oct_output_rows *rows, int64_t i);
 /* Those of the list, then those that plug-ins added. */
 extern oct_registry oct_metric_table;
 const oct_metric *oct_metric_find(const char *name); /* NULL */
-/* Adds a plug-in's metric; metrics live as long as the process. OCT_USAGE when another one has its name. */
-oct_status oct_metric_register(const oct_metric *metric) OCT_NODISCARD;
 
 /* Collective: the metric's sums over the rows of all ranks, the same on each of them. rows: those of
  * this rank's samples; numbers: metric->numbers(rows->n) of them, to be freed by the caller; NULL on failure.

@@ -23,11 +23,6 @@ const oct_loss_kind *oct_loss_find(const char *name)
     return oct_registry_find(&oct_loss_table, name);
 }
 
-oct_status oct_loss_register(const oct_loss_kind *kind)
-{
-    return oct_registry_add(&oct_loss_table, kind);
-}
-
 /* A call of a loss as an op. */
 typedef struct loss_call {
     const char *op; /* name of the op, for messages and traces */

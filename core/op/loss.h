@@ -13,8 +13,6 @@
 /* Those of the list, then those that plug-ins added. */
 extern oct_registry oct_loss_table;
 const oct_loss_kind *oct_loss_find(const char *name); /* NULL */
-/* Adds a plug-in's loss; losses live as long as the process. OCT_USAGE when another one has its name. */
-oct_status oct_loss_register(const oct_loss_kind *kind) OCT_NODISCARD;
 
 typedef struct oct_loss_spec {
     const oct_loss_kind *kind;

@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 
 #include <octet/nn.h>
+#include <octet/qparams.h>
 
 bool oct_dtype_is_known(oct_dtype dtype);
 size_t oct_dtype_bytes(oct_dtype dtype);
@@ -24,15 +25,6 @@ int64_t oct_shape_numel(const oct_shape *shape); /* 1 for ndim 0; -1 on overflow
 bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
 /* "(8, 28, 28, 32)" into text, which it returns. */
 const char *oct_shape_text(const oct_shape *shape, char text[96]);
-
-/* Per-tensor quantization of activations: code in [qmin, qmax], stored as the unsigned number
- * itself. zero_point is 0 (values after ReLU) or the middle (signed values: 128, of 16-bit codes
- * 32768), unless a fake-quant chooses another one of the codes. */
-typedef struct oct_qparams {
-    float scale;
-    int32_t zero_point;
-    int32_t qmin, qmax;
-} oct_qparams;
 
 struct oct_tensor {
     oct_dtype dtype;

@@ -13,7 +13,7 @@ static void print_models(void)
     }
     oct_print("\nThese are values of the recipe key model.name. A model of your own is a file in "
               "launch/model and a\nline in model_list.def, or comes with a plug-in (key plugins, "
-              "launch/plugin.h).\n");
+              "octet/plugin.h).\n");
 }
 
 static void print_formats(void)

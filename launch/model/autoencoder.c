@@ -3,7 +3,6 @@
  * many values as are asked for. With the input itself as goal it learns what is usual, and a large error
  * marks what is not. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 typedef struct autoencoder {
     oct_module base;

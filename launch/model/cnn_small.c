@@ -1,7 +1,6 @@
 /* cnn-small has two pairs of 3x3 convolutions with batch norm, each pair followed by a pool, and two
  * linear layers. It is the file to copy for a model of one's own. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 typedef struct cnn_small {
     oct_module base;

@@ -2,7 +2,6 @@
  * the pyramid: forward hooks on its stages hand their features over, as the hooks of a backbone that
  * somebody else wrote would. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 enum { LEVELS = 3, WIDTH = 32 };
 

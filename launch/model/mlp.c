@@ -1,7 +1,6 @@
 /* mlp has two hidden layers of 128 with relu, for rows of features: the network to begin with where samples have no
  * neighbouring pixels. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 typedef struct mlp {
     oct_module base;

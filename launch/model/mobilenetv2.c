@@ -2,7 +2,6 @@
  * mobilenetv2c is for 32x32 images, with stride 1 in the stem and in the first stage that would halve the
  * image; with relu6, or with relu. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 typedef oct_status (*create_fn)(oct_module **m);
 

@@ -12,8 +12,3 @@ const oct_model_spec *oct_model_find(const char *name)
 {
     return oct_registry_find(&oct_model_table, name);
 }
-
-oct_status oct_model_register(const oct_model_spec *spec)
-{
-    return oct_registry_add(&oct_model_table, spec);
-}

@@ -3,21 +3,9 @@
 #pragma once
 
 #include "core/base/registry.h"
-#include "core/nn/modules.h"
+#include "quant/module/quant_modules.h"
 
-typedef struct oct_model_spec {
-    const char *name, *help;
-    int64_t min_size; /* smallest height and width that it takes */
-    /* Builds the model for inputs (h, w, c); parameters are zero until oct_init_parameters. The
-     * caller destroys what a failure leaves in *root. */
-    oct_status (*build)(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes);
-    /* For the method eager: fuses by hand (oct_fuse_module_lists). NULL: it cannot be prepared so. */
-    oct_status (*fuse)(oct_module **root);
-    /* 0: one, an image. Data sets have one; a model of more is for programs of one's own
-     * (quant/train/train_step.h), and the commands say so. */
-    int num_inputs;
-    bool per_pixel; /* its output is (N, h, w, classes), not (N, classes) */
-} oct_model_spec;
+#include <octet/plugin.h>
 
 #define OCT_MODEL(id, file) extern const oct_model_spec oct_model_##file;
 #include "launch/model/model_list.def"
@@ -25,6 +13,20 @@ typedef struct oct_model_spec {
 
 extern oct_registry oct_model_table;
 const oct_model_spec *oct_model_find(const char *name);
-/* Plug-ins register their models by this; specs live as long as the process. OCT_USAGE when the name is
- * taken by another one. */
-oct_status oct_model_register(const oct_model_spec *spec) OCT_NODISCARD;
+
+/* Building blocks that several models share. */
+
+/* Appends `create` to a sequential; for lists of layers: OCT_APPEND(seq, oct_relu_create(&item)). */
+#define OCT_APPEND(sequential, create)                                                             \
+    do {                                                                                           \
+        oct_module *item = NULL;                                                                   \
+        OCT_TRY(oct_module_made(&item, create));                                                   \
+        OCT_TRY(oct_sequential_append(sequential, &item));                                         \
+    } while (0)
+
+/* Fuses by hand, for eager, what follows each other in the sequentials below *root: convolution or
+ * linear layer, batch norm, relu or relu6. */
+oct_status oct_fuse_sequences(oct_module **root) OCT_NODISCARD;
+
+/* Makes a list of names for oct_fuse_modules and oct_fuse_module_lists. */
+#define OCT_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})

@@ -1,5 +1,5 @@
 /* These are building blocks that several models share. */
-#include "launch/model/parts.h"
+#include "launch/model/model.h"
 
 #include "quant/prepare/prepare.h"
 

@@ -2,7 +2,6 @@
  * the image its classes. Where the paper has an up-convolution, the nearest pixel is repeated, so that any
  * image size comes back as it went in. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 enum { LEVELS = 3, STEPS = LEVELS - 1, WIDTH = 16 }; /* WIDTH: channels of the finest level */
 

@@ -1,7 +1,6 @@
 /* vgg11c is VGG-11 with batch norm for 32x32 images (Simonyan and Zisserman 2015, configuration A):
  * every convolution has a bias and a batch norm, and so has the first of two linear layers. */
 #include "launch/model/model.h"
-#include "launch/model/parts.h"
 
 typedef struct vgg {
     oct_module base;

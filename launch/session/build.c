@@ -158,7 +158,7 @@ static oct_status check_network_output(const oct_recipe *recipe, const oct_datas
     sample.dim[0] = 1;
     const int64_t each = y->dim[y->ndim - 1], rows = oct_shape_numel(&sample) / each;
     if (data->goal == OCT_GOAL_INPUT && rows * each == data->rows * data->classes) return OCT_OK;
-    char remedy[64] = "train it by a program of your own (quant/train/train_step.h)";
+    char remedy[64] = "train it by a program of your own (octet/train.h)";
     if (rows == 1) snprintf(remedy, sizeof remedy, "write data.goal: class");
     if (rows == data->h * data->w) snprintf(remedy, sizeof remedy, "write data.goal: map");
     OCT_CHECK(rows == data->rows, OCT_USAGE,
@@ -244,10 +244,15 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
     OCT_CHECK(
         spec->num_inputs <= 1, OCT_USAGE,
         "model.name: %s takes %d inputs, and the data set %s has one, an image; train it by a "
-        "program of your own (quant/train/train_step.h)",
+        "program of your own (octet/train.h)",
         spec->name, spec->num_inputs,
         oct_registry_name(&oct_dataset_id_table, recipe->data_format));
-    OCT_TRY(oct_module_made(model, spec->build(model, data->h, data->w, data->c, data->classes)));
+    oct_fail_clear();
+    oct_status status = spec->build(model, data->h, data->w, data->c, data->classes);
+    if (status == OCT_OK ? !*model : oct_error_count() == 0)
+        status = oct_fail(OCT_USAGE, "model.name: the build of %s %s", spec->name,
+                          *model ? "fails without a sentence (oct_fail)" : "gives no network");
+    OCT_TRY(oct_module_made(model, status));
     return oct_module_made(model, oct_init_parameters(*model, (uint64_t)recipe->seed));
 }
 

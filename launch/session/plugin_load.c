@@ -1,18 +1,15 @@
 /* This is the only dlopen. A library is read once: those bytes are hashed, judged and loaded, from a
- * memory file that nobody else can write. What a plug-in brings is looked at before anything of it is
- * registered, so that a fault is a sentence and no crash later. */
+ * memory file that nobody else can write. */
 #include "launch/session/plugin_load.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file/file.h"
-#include "launch/plugin.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +24,6 @@ static struct loaded {
     char given[PATH_MAX]; /* as a recipe names it */
     char path[PATH_MAX];  /* the real one */
     uint8_t digest[32];
-    int memory; /* the file that it was loaded from; its name must stay its own */
 } loaded[PLUGINS_MAX];
 static size_t num_loaded;
 static bool all_allowed;
@@ -59,64 +55,6 @@ static oct_status find_library(const char *path, bool named_by_file, char real[P
                     "OCT_PLUGIN_PATH names folders to search");
 }
 
-/* Names may be part of recipes, paths of modules and messages, so they have few letters. */
-static bool is_name(const char *name, const char *others)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    if (!name || !*name || strlen(name) > 40) return false;
-    for (; *name; name++)
-        if (!strchr(letters, *name) && !strchr(others, *name)) return false;
-    return true;
-}
-
-static oct_status check_part(const char *what, const char *name, const char *others, bool complete)
-{
-    OCT_CHECK(is_name(name, others), OCT_USAGE,
-              "the name of a %s is %s%s%s; use up to 40 of a-z, 0-9 and %s", what, name ? "'" : "",
-              name ? name : "missing", name ? "'" : "", others);
-    OCT_CHECK(complete, OCT_USAGE, "%s %s lacks a function that it needs; see launch/plugin.h",
-              what, name);
-    return OCT_OK;
-}
-
-/* What a plug-in may bring: the list of its struct, the field's word for one, letters that its name may have besides, what
- * it needs, and how it is registered. */
-#define PART_LIST(X)                                                                               \
-    X(module_types, "module type", "_", part->forward && part->args, oct_module_type_register)     \
-    X(observers, "observer", "_-", part->update || part->count, oct_observer_register)             \
-    X(fake_quants, "fake-quant", "_-", part->scale || part->weight_scale,                          \
-      oct_fake_quant_kind_register)                                                                \
-    X(models, "model", "_-", part->build && part->help, oct_model_register)                        \
-    X(losses, "loss", "_-", part->takes && part->value && part->grad, oct_loss_register)           \
-    X(metrics, "metric", "_-",                                                                     \
-      part->title && part->brief && part->unit && part->numbers && part->add && part->value,       \
-      oct_metric_register)
-
-/* Checks the names of the plug-in and of all that it adds to tables (PART_LIST), and that none lacks a function. */
-static oct_status check_parts(const oct_plugin *plugin)
-{
-    OCT_CHECK(is_name(plugin->name, "_-"), OCT_USAGE,
-              "the plug-in's own name is missing or no name; use up to 40 of a-z, 0-9, _ and -");
-#define X(list, what, others, complete, register_part)                                             \
-    for (size_t i = 0; plugin->list && plugin->list[i]; i++) {                                     \
-        const __typeof__(*plugin->list[i]) *part = plugin->list[i];                                \
-        OCT_TRY(check_part(what, part->name, others, complete));                                   \
-    }
-    PART_LIST(X)
-#undef X
-    return OCT_OK;
-}
-
-static oct_status register_parts(const oct_plugin *plugin)
-{
-#define X(list, what, others, complete, register_part)                                             \
-    for (size_t i = 0; plugin->list && plugin->list[i]; i++)                                       \
-        OCT_TRY(register_part(plugin->list[i]));
-    PART_LIST(X)
-#undef X
-    return OCT_OK;
-}
-
 /* dlerror begins with the path, which the caller says anyway. */
 static const char *load_error(const char *path)
 {
@@ -132,36 +70,50 @@ static const char *load_error(const char *path)
 static oct_status copy_to_memory_file(const uint8_t *bytes, size_t size, int *fd)
 {
     *fd = memfd_create("octet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    for (size_t at = 0; *fd >= 0 && at < size;) {
-        ssize_t written = write(*fd, bytes + at, size - at);
-        OCT_CHECK(written > 0, OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
-        at += (size_t)written;
+    bool whole = *fd >= 0;
+    for (size_t at = 0; whole && at < size;) {
+        const ssize_t written = write(*fd, bytes + at, size - at);
+        whole = written > 0;
+        at += whole ? (size_t)written : 0;
     }
-    OCT_CHECK(*fd >= 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) == 0,
-              OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
-    return OCT_OK;
+    if (whole && fcntl(*fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) == 0)
+        return OCT_OK;
+    const oct_status status =
+        oct_fail(OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
+    if (*fd >= 0) close(*fd);
+    return status;
 }
 
-/* Opens the library in a file in memory, and checks that it is a plug-in for this version of the interface. */
-static oct_status open_plugin(int memory, const oct_plugin **plugin)
+/* Asks a library what it brings, and checks that. */
+static oct_status ask_plugin(void *library, const oct_plugin **plugin)
 {
     const oct_plugin *(*entry)(void) = NULL;
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    OCT_CHECK(library, OCT_USAGE, "cannot be loaded: %s", load_error(path));
     void *symbol = dlsym(library, "oct_plugin_entry");
     OCT_CHECK(symbol, OCT_USAGE,
-              "is a library, but no plug-in: it exports no oct_plugin_entry; see launch/plugin.h");
+              "is a library, but no plug-in: it exports no oct_plugin_entry; see octet/plugin.h");
     memcpy(&entry, &symbol, sizeof(entry));
     *plugin = entry();
     OCT_CHECK(*plugin, OCT_USAGE, "its oct_plugin_entry returned nothing");
-    OCT_CHECK((*plugin)->abi == OCT_PLUGIN_ABI, OCT_USAGE,
-              "was built for version %" PRIx64
-              " of the plug-in interface, this program has %" PRIx64
-              "; build it again with this program's headers (pkg-config --cflags octet)",
-              (*plugin)->abi, OCT_PLUGIN_ABI);
+    OCT_TRY(oct_plugin_check(*plugin));
+    for (size_t i = 0; i < num_loaded; i++)
+        OCT_CHECK(strcmp(loaded[i].plugin->name, (*plugin)->name) != 0, OCT_USAGE,
+                  "there is a plug-in %s already, from %s; each needs a name of its own",
+                  (*plugin)->name, loaded[i].path);
     return OCT_OK;
+}
+
+/* Opens the library in the file in memory, which closes with it. */
+static oct_status open_plugin(int memory, const oct_plugin **plugin)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    oct_status status = library ? ask_plugin(library, plugin)
+                                : oct_fail(OCT_USAGE, "cannot be loaded: %s", load_error(path));
+    if (status == OCT_OK) return oct_plugin_register(*plugin);
+    if (library) dlclose(library);
+    close(memory);
+    return status;
 }
 
 /* dlopen maps what the header states and crashes on a file that was cut short. */
@@ -238,17 +190,12 @@ static oct_status check_recorded(const struct loaded *new, const char *recorded)
 static oct_status add_plugin(struct loaded *new, const void *bytes, size_t size, bool of_file,
                              const char *recorded)
 {
+    int memory; /* stays open: its name must stay its own */
     OCT_CHECK(is_whole(bytes, size), OCT_USAGE, "is cut short; build or copy it again");
     if (of_file) OCT_TRY(check_trusted(new));
     if (of_file) OCT_TRY(check_recorded(new, recorded));
-    OCT_TRY(copy_to_memory_file(bytes, size, &new->memory));
-    OCT_TRY(open_plugin(new->memory, &new->plugin));
-    OCT_TRY(check_parts(new->plugin));
-    for (size_t i = 0; i < num_loaded; i++)
-        OCT_CHECK(strcmp(loaded[i].plugin->name, new->plugin->name) != 0, OCT_USAGE,
-                  "there is a plug-in %s already, from %s; each needs a name of its own",
-                  new->plugin->name, loaded[i].path);
-    return register_parts(new->plugin);
+    OCT_TRY(copy_to_memory_file(bytes, size, &memory));
+    return open_plugin(memory, &new->plugin);
 }
 
 /* Loads a library unless it is there already. */
@@ -265,17 +212,14 @@ static oct_status load_plugin(const char *path, bool of_file, const char *record
     struct loaded *new = &loaded[num_loaded];
     void *bytes = NULL;
     size_t size = 0;
-    *new = (struct loaded){.memory = -1};
+    *new = (struct loaded){0};
     snprintf(new->given, sizeof(new->given), "%s", path);
     snprintf(new->path, sizeof(new->path), "%s", real);
     OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
     oct_sha256(bytes, size, new->digest);
     oct_status status = add_plugin(new, bytes, size, of_file, recorded);
     oct_free(&bytes);
-    if (status == OCT_OK)
-        num_loaded++;
-    else if (new->memory >= 0)
-        close(new->memory);
+    if (status == OCT_OK) num_loaded++;
     return status;
 }
 
@@ -288,6 +232,13 @@ oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *re
         if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
     }
     return OCT_OK;
+}
+
+oct_status oct_plugin_load(const char *path)
+{
+    OCT_CHECK(path && *path, OCT_USAGE, "oct_plugin_load: path is missing");
+    const oct_status status = load_plugin(path, false, NULL);
+    return status == OCT_OK ? status : oct_fail_prefix("%s", path);
 }
 
 oct_status oct_plugins_record(oct_text *out, bool with_paths)

@@ -1,10 +1,11 @@
-/* Plug-ins (plugin.h) are loaded here, and stay for the rest of the process. */
+/* Plug-ins (octet/plugin.h) are loaded here, and stay for the rest of the process. */
 #pragma once
 
 #include "core/base/text.h"
 #include "io/recipe/recipe.h"
 
 #include <jansson.h>
+#include <octet/plugin.h>
 
 /* Loads the libraries that are not there yet and registers what they bring, before any name of a
  * recipe is looked up. A relative path begins at the current folder; where no such file is, the
@@ -18,6 +19,8 @@
  * another library is refused unless all are allowed. OCT_DATA when it may not be loaded. */
 oct_status oct_plugins_load(const oct_texts *paths, bool of_file,
                             const char *recorded) OCT_NODISCARD;
+/* Checks the ABI and all parts but the modules: OCT_USAGE. */
+oct_status oct_plugin_check(const oct_plugin *plugin) OCT_NODISCARD;
 void oct_plugins_allow(void); /* --allow-plugins: those of files too */
 /* Adds a line for each loaded plug-in: its SHA-256 and, with_paths, two blanks and its path as the recipe names it. */
 oct_status oct_plugins_record(oct_text *out, bool with_paths) OCT_NODISCARD;

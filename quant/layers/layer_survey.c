@@ -213,7 +213,8 @@ static void write_keys(const oct_layer_figures *f, int64_t keys[KEYS])
 /* Takes range and largest errors of all ranks from the maxima of their keys; bins become those of that range. */
 static void read_keys(const int64_t keys[KEYS], oct_layer_figures *f)
 {
-    const float min = oct_float_of_key((int32_t)-keys[0]), max = oct_float_of_key((int32_t)keys[1]);
+    const float min = oct_float_of_order((int32_t)-keys[0]),
+                max = oct_float_of_order((int32_t)keys[1]);
     if (min <= max) widen_spread(&f->spread, min, max);
     memcpy(&f->same_weights.max_error, &keys[2], sizeof(double));
     memcpy(&f->reference.max_error, &keys[3], sizeof(double));

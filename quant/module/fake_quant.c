@@ -18,6 +18,11 @@ static const void *const kinds[] = {
 };
 oct_registry oct_fake_quant_kind_table = OCT_REGISTRY("a fake-quant", kinds);
 
+const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name)
+{
+    return name ? oct_registry_find(&oct_fake_quant_kind_table, name) : NULL;
+}
+
 static void describe(const oct_module *self, char *text, size_t size)
 {
     static const char *const states[] = {

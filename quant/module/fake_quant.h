@@ -4,9 +4,9 @@
  *
  * Delayed scales: the scale used in a step comes from the statistics up to the step before. A forward
  * notes its batch's min and max; at the end of the step the trainer exchanges them as keys and
- * updates the state (oct_quantizers_*). For an observer that counts (observer.h) the forward shows its
+ * updates the state (oct_quantizers_*). For an observer that counts (octet/quantizer.h) the forward shows its
  * values once more, as they are before they are rounded, and the counts are summed over the ranks.
- * A learned scale (fake_quant_kind.h) is a parameter in the state QAT: it begins with what calibration has left,
+ * A learned scale (octet/quantizer.h) is a parameter in the state QAT: it begins with what calibration has left,
  * or with what the first step shows, and no range moves it afterwards.
  * Current scales: the batch is observed first and quantized with the scale that follows, as PyTorch
  * does; each layer computes its range in a pass of its own and the ranks synchronize at each fake-quant.
@@ -15,7 +15,6 @@
 
 #include "core/base/collective.h"
 #include "core/nn/module.h"
-#include "quant/module/fake_quant_kind.h"
 #include "quant/module/qconfig.h"
 #include "quant/target/target.h"
 
@@ -65,7 +64,7 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
 /* Returns scale, zero point and codes as they are now; a scale is a power of two where the target shifts. */
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq);
-/* Returns how the kind and the target quantize a range (oct_seen.qparams). It is not checked; where the scale is not a
+/* Returns how the kind and the target quantize a range (oct_observation.qparams). It is not checked; where the scale is not a
  * positive number, the kind is not asked for a zero_point. */
 oct_qparams oct_fake_quant_of_range(const void *fake_quant, float min, float max);
 static inline bool oct_is_scale(float scale)

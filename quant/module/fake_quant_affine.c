@@ -1,6 +1,7 @@
 /* The fake-quant of PyTorch: the scale that just holds the observed range, or the weights, and a gradient that
  * passes where nothing was clipped. */
-#include "quant/module/fake_quant_kind.h"
+#include "quant/module/qconfig.h"
+#include "quant/rounding/qparams.h"
 
 /* Returns the scale of a range: of codes from 0 on where zero_point is 0 (no value is below 0), else symmetric. */
 static float scale(float min, float max, oct_qparams q)

@@ -1,6 +1,7 @@
 /* The fake-quant with all codes for the range as it lies: scale and zero_point of PyTorch's per-tensor affine
  * quantization, where `affine` puts the zero_point of signed values in the middle. The range includes zero. */
-#include "quant/module/fake_quant_kind.h"
+#include "quant/module/qconfig.h"
+#include "quant/rounding/qparams.h"
 
 static oct_qparams of_range(float min, float max, oct_qparams q)
 {

@@ -7,9 +7,14 @@
 #pragma once
 
 #include "core/base/status.h"
-#include "quant/module/fake_quant_kind.h"
 #include "quant/observer/observer.h"
 #include "quant/target/target.h"
+
+/* Fake-quants (octet/quantizer.h) are numbered in the order of the list, then of plug-ins. */
+#define OCT_FAKE_QUANT_KIND(file) extern const oct_fake_quant_kind oct_fake_quant_##file;
+#include "quant/module/fake_quant_kind_list.def"
+#undef OCT_FAKE_QUANT_KIND
+extern oct_registry oct_fake_quant_kind_table;
 
 /* When scales are settled. */
 #define OCT_SCALES_LIST(X)                                                                         \

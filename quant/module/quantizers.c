@@ -255,30 +255,30 @@ void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
 }
 
 /* Hands the batch to the observer, whose range changes. */
-static void observe_batch(oct_fake_quant *fq, const oct_seen *batch)
+static void observe_batch(oct_fake_quant *fq, const oct_observation *batch)
 {
     const oct_observer *observer = fq->qconfig.observer;
-    const float averaging = fq->qconfig.averaging;
     oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
     if (observer->count)
-        observer->count(&range, fq->histogram, batch, averaging);
+        observer->count(&range, fq->histogram, batch);
     else
-        observer->update(&range, batch->min, batch->max, averaging);
+        observer->update(&range, batch);
     fq->min[0] = range.min;
     fq->max[0] = range.max;
     fq->updates[0] = range.updates;
 }
 
 /* What the observer gets of the step's values: the range that all ranks' keys gave, and the counts. */
-static oct_seen batch_of_keys(const oct_fake_quant *fq, const int64_t keys[2])
+static oct_observation batch_of_keys(const oct_fake_quant *fq, const int64_t keys[2])
 {
-    return (oct_seen){.min = -oct_float_of_key((int32_t)keys[0]),
-                      .max = oct_float_of_key((int32_t)keys[1]),
-                      .count = fq->batch_histogram,
-                      .calibrating = fq->state == OCT_QUANT_CALIBRATE,
-                      .percentile = fq->qconfig.percentile,
-                      .qparams = oct_fake_quant_of_range,
-                      .fake_quant = fq};
+    return (oct_observation){.min = -oct_float_of_order((int32_t)keys[0]),
+                             .max = oct_float_of_order((int32_t)keys[1]),
+                             .count = fq->batch_histogram,
+                             .calibrating = fq->state == OCT_QUANT_CALIBRATE,
+                             .averaging = fq->qconfig.averaging,
+                             .percentile = fq->qconfig.percentile,
+                             .qparams = oct_fake_quant_of_range,
+                             .fake_quant = fq};
 }
 
 oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys)
@@ -287,7 +287,7 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t 
     for (size_t i = 0; i < quantizers->count; i++, keys += 2) {
         if (keys[0] == NOTHING || keys[1] == NOTHING) continue;
         const oct_fake_quant *fq = quantizers->items[i];
-        const oct_seen batch = batch_of_keys(fq, keys);
+        const oct_observation batch = batch_of_keys(fq, keys);
         const float most = fmaxf(-batch.min, batch.max);
         OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
                   "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
@@ -318,7 +318,7 @@ static oct_status update_fake_quant(oct_fake_quant *fq, const int64_t keys[2])
     char path[256];
     if (oct_fake_quant_learns(fq)) OCT_TRY(limit_learned_scale(&fq->base, fq->scale));
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
-    const oct_seen batch = batch_of_keys(fq, keys);
+    const oct_observation batch = batch_of_keys(fq, keys);
     observe_batch(fq, &batch);
     OCT_CHECK(isfinite(fq->min[0]) && isfinite(fq->max[0]) && fq->min[0] <= fq->max[0], OCT_NUMERIC,
               "%s: the observer '%s' gave the range [%g, %g]; its ends are numbers, the lower one "

@@ -62,6 +62,7 @@ void oct_histogram_add(const float *x, int64_t n, int64_t *count)
     enum { BLOCK = 256 };
     uint32_t bits[BLOCK];
     int32_t bin[BLOCK], finite[BLOCK], others[BLOCK];
+    if (!x || !count) return;
     for (int64_t first = 0; first < n; first += BLOCK) {
         const int size = n - first < BLOCK ? (int)(n - first) : BLOCK;
         int num_others = 0, zeros = 0;
@@ -81,12 +82,24 @@ void oct_histogram_add(const float *x, int64_t n, int64_t *count)
 
 void oct_histogram_merge(const int64_t *other, int64_t *count)
 {
-    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+    for (int bin = 0; other && count && bin < OCT_HISTOGRAM_BINS; bin++)
         count[bin] += other[bin];
+}
+
+void oct_histogram_keep(oct_range *range, int64_t *histogram, const oct_observation *seen)
+{
+    if (!range || !histogram || !seen) return;
+    const int64_t life = (int64_t)(1.0f / seen->averaging);
+    const bool halves = !seen->calibrating && range->updates % life == life - 1;
+    for (int bin = 0; halves && bin < OCT_HISTOGRAM_BINS; bin++)
+        histogram[bin] /= 2;
+    oct_histogram_merge(seen->count, histogram);
+    range->updates++;
 }
 
 void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes)
 {
+    if (!count || !magnitudes) return;
     memset(magnitudes, 0, OCT_HISTOGRAM_ZERO * sizeof *magnitudes);
     memcpy(magnitudes + OCT_HISTOGRAM_ZERO, count + OCT_HISTOGRAM_ZERO,
            (OCT_HISTOGRAM_SIDE + 1) * sizeof *magnitudes);
@@ -97,7 +110,7 @@ void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes)
 int64_t oct_histogram_total(const int64_t *count)
 {
     int64_t total = 0;
-    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+    for (int bin = 0; count && bin < OCT_HISTOGRAM_BINS; bin++)
         total += count[bin];
     return total;
 }
@@ -108,7 +121,7 @@ float oct_histogram_quantile(const int64_t *count, double share)
     int64_t below = 0;
     int last = OCT_HISTOGRAM_ZERO;
     double share_of_bin = 0; /* of the last bin, which holds the quantile */
-    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++) {
+    for (int bin = 0; count && bin < OCT_HISTOGRAM_BINS; bin++) {
         if (count[bin] == 0) continue;
         last = bin;
         share_of_bin = (wanted - (double)below) / (double)count[bin];
@@ -134,7 +147,7 @@ double oct_histogram_error(const int64_t *count, oct_qparams q)
     const double scale = (double)q.scale, least = q.qmin - q.zero_point,
                  most = q.qmax - q.zero_point;
     double sum = 0;
-    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++) {
+    for (int bin = 0; count && bin < OCT_HISTOGRAM_BINS; bin++) {
         if (count[bin] == 0 || bin == OCT_HISTOGRAM_ZERO) continue;
         const double low = (double)oct_histogram_low(bin) / scale,
                      high = (double)oct_histogram_high(bin) / scale;

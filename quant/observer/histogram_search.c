@@ -43,7 +43,7 @@ static kept_bins cut_above(kept_bins p, const int64_t *count, double share)
 
 typedef struct search {
     const int64_t *count;
-    const oct_seen *batch;
+    const oct_observation *seen;
     oct_range best;
     double least;
 } search;
@@ -54,7 +54,7 @@ static void try_range(search *s, int first, int last)
     const float min = first == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_low(first);
     const float max = last == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_high(last);
     const double error =
-        oct_histogram_error(s->count, s->batch->qparams(s->batch->fake_quant, min, max));
+        oct_histogram_error(s->count, s->seen->qparams(s->seen->fake_quant, min, max));
     if (!(error < s->least)) return;
     s->least = error;
     s->best.min = min;
@@ -63,12 +63,11 @@ static void try_range(search *s, int first, int last)
 
 /* Cuts a share of the values at a time, at the end where that gives up the wider piece, and keeps the range with the
  * least squared error of all on that way. */
-static void search_range(oct_range *state, int64_t *histogram, const oct_seen *batch,
-                         float averaging)
+static void search_range(oct_range *range, int64_t *histogram, const oct_observation *seen)
 {
-    oct_observer_keep(state, histogram, batch, averaging);
+    oct_histogram_keep(range, histogram, seen);
     const double share = (double)oct_histogram_total(histogram) / SHARES;
-    search s = {.count = histogram, .batch = batch, .best = *state, .least = INFINITY};
+    search s = {.count = histogram, .seen = seen, .best = *range, .least = INFINITY};
     kept_bins p = {.first = 0,
                    .last = OCT_HISTOGRAM_BINS - 1}; /* at first without empty bins at the ends */
     while (p.first < p.last && histogram[p.first] == 0)
@@ -87,7 +86,7 @@ static void search_range(oct_range *state, int64_t *histogram, const oct_seen *b
             try_range(&s, p.first, --last);
         p = next;
     }
-    *state = s.best;
+    *range = s.best;
 }
 
 const oct_observer oct_observer_histogram_search = {.name = "histogram", .count = search_range};

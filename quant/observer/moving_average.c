@@ -2,17 +2,17 @@
  * first batch, so it does not depend on an arbitrary beginning. */
 #include "quant/observer/observer.h"
 
-static void average_range(oct_range *state, float batch_min, float batch_max, float averaging)
+static void average_range(oct_range *range, const oct_observation *seen)
 {
-    if (!(batch_min <= batch_max)) return; /* nothing was seen */
-    if (state->updates == 0) {
-        state->min = batch_min;
-        state->max = batch_max;
+    if (!(seen->min <= seen->max)) return; /* nothing was seen */
+    if (range->updates == 0) {
+        range->min = seen->min;
+        range->max = seen->max;
     } else {
-        state->min = state->min + averaging * (batch_min - state->min);
-        state->max = state->max + averaging * (batch_max - state->max);
+        range->min = range->min + seen->averaging * (seen->min - range->min);
+        range->max = range->max + seen->averaging * (seen->max - range->max);
     }
-    state->updates++;
+    range->updates++;
 }
 
 const oct_observer oct_observer_moving_average = {.name = "moving_average",

@@ -338,6 +338,7 @@ static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool 
     oct_fail_clear();
     for (list *l = lists; l < lists + count; l++)
         for (int i = 0; i < l->count; i++) {
+            OCT_CHECK(l->names[i], OCT_USAGE, "oct_fuse_modules: name %d is NULL", i);
             l->modules[i] = oct_module_find(*root, l->names[i]);
             if (!l->modules[i]) status = refuse_unknown_name(*root, l->names[i]);
         }
@@ -360,6 +361,7 @@ static oct_status check_count(size_t count)
 oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,
                             bool drop_hooks)
 {
+    OCT_CHECK(root && *root && names, OCT_USAGE, "oct_fuse_modules: root or names is NULL");
     OCT_TRY(check_count(count));
     list one = {.names = names, .count = (int)count};
     return fuse_lists(root, &one, 1, drop_hooks);
@@ -371,6 +373,7 @@ oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *li
     size_t count = 0;
     oct_status status = OCT_OK;
     list *all = NULL;
+    OCT_CHECK(root && *root && lists, OCT_USAGE, "oct_fuse_module_lists: root or lists is NULL");
     while (lists[count])
         count++;
     OCT_TRY(oct_alloc(&all, count, sizeof *all));

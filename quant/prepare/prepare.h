@@ -40,22 +40,6 @@ typedef struct oct_prepare_options {
 oct_status oct_prepare(oct_module **root, const oct_example *example,
                        const oct_prepare_options *options, oct_text *report) OCT_NODISCARD;
 
-/* Fuses by hand, for eager: `names` are paths below `root` of modules that follow each other, such
- * as {"conv1", "bn1", "relu"} or {"conv2", "bn2", "add", "relu"}. The fused module replaces the
- * first one, or the add, whose first input must then be what the members before it make (a forward
- * that passes it second fails); the others become identity. The model computes what it did where in each call
- * every member's output goes to the next one and nowhere else, which prepare finds in the traced calls of both
- * modes: it refuses lists that they contradict. The
- * first member's pre hooks stay before its input and the last one's hooks move to the fused
- * module; any other hook is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a name
- * is unknown (naming those that exist), no pattern of fusion_list.def fits, members are in
- * different modes, or the batch norm has other channels than the layer. */
-oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,
-                            bool drop_hooks) OCT_NODISCARD;
-/* Fuses all lists or nothing. Each list ends with NULL, the lists end with NULL. */
-oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *lists,
-                                 bool drop_hooks) OCT_NODISCARD;
-
 /* Makes live batch norms use their running statistics even in training, in all QAT modules below
  * root. */
 void oct_freeze_batch_norm(oct_module *root, bool frozen);

@@ -274,10 +274,10 @@ Test(loss, a_plug_in_adds_to_the_list_under_a_name_of_its_own)
 {
     static oct_loss_kind other;
     other = *oct_loss_find("mse");
-    cr_assert_eq(oct_loss_register(&other), OCT_USAGE);
+    cr_assert_eq(oct_registry_add(&oct_loss_table, &other), OCT_USAGE);
     cr_assert_str_eq(oct_error_message(0),
                      "there is a loss 'mse' already; give yours another name");
     other.name = "mse2";
-    cr_assert_eq(oct_loss_register(&other), OCT_OK);
+    cr_assert_eq(oct_registry_add(&oct_loss_table, &other), OCT_OK);
     cr_assert_eq(oct_loss_find("mse2"), &other);
 }

@@ -161,7 +161,7 @@ Test(metric, numbers_that_do_not_count_are_summed_along_the_tree)
     static const oct_metric mean = {
         .name = "first", .unit = "", .numbers = one_number, .add = add_first, .value = sum};
     const float y[] = {1, 0x1p-24F, 0x1p30F, 0x1p-24F, 3, -0x1p30F};
-    cr_assert_eq(oct_metric_register(&mean), OCT_OK);
+    cr_assert_eq(oct_registry_add(&oct_metric_table, &mean), OCT_OK);
     double rows[6];
     for (int i = 0; i < 6; i++)
         rows[i] = (double)y[i];

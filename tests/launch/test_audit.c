@@ -46,7 +46,7 @@ static const oct_loss_kind faulty_loss = {
 static void set_up_loss(void)
 {
     set_up();
-    cr_assert_eq(oct_loss_register(&faulty_loss), OCT_OK);
+    cr_assert_eq(oct_registry_add(&oct_loss_table, &faulty_loss), OCT_OK);
 }
 
 /* A failed assertion on a thread would end the process without a word, so failures are kept. */

@@ -61,7 +61,7 @@ Test(stopping, the_first_of_equals_is_the_best_and_nan_never_is)
 
 Test(stopping, a_metric_may_want_to_be_small)
 {
-    cr_assert_eq(oct_metric_register(&mistakes), OCT_OK);
+    cr_assert_eq(oct_registry_add(&oct_metric_table, &mistakes), OCT_OK);
     const oct_recipe recipe = recipe_by("mistakes", 0);
     oct_plan plan = oct_plan_of(&recipe, 50);
     oct_early_stopping stopping = {0};

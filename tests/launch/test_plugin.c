@@ -116,9 +116,8 @@ Test(plugin, a_model_of_two_inputs_is_for_programs_of_ones_own)
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         OCTET(commands[i], "r.yaml", "model.name=paired-net");
         oct_check_exit(job, 2);
-        oct_check_said(job,
-                       "model.name: paired-net takes 2 inputs, and the data set idx has one, "
-                       "an image; train it by a program of your own (quant/train/train_step.h)");
+        oct_check_said(job, "model.name: paired-net takes 2 inputs, and the data set idx has one, "
+                            "an image; train it by a program of your own (octet/train.h)");
     }
 }
 
@@ -254,7 +253,7 @@ static void build(const char *name, const char *code)
 {
     char script[2000];
     snprintf(script, sizeof(script),
-             "cat >%s.c <<'END'\n#include \"launch/plugin.h\"\n%s\nEND\n"
+             "cat >%s.c <<'END'\n#include <octet/plugin.h>\n%s\nEND\n"
              "cc -shared -fPIC -o %s.so %s.c $(pkg-config --cflags octet)",
              name, code, name, name);
     shell(script);
@@ -278,7 +277,7 @@ Test(plugin, each_fault_of_a_library_is_one_sentence)
     build("unresolved", "void missing_part(void); const oct_plugin *oct_plugin_entry(void) "
                         "{ missing_part(); return 0; }");
     check_refused("unresolved.so", "undefined symbol: missing_part");
-    build("old", "static const oct_plugin p = {.abi = 1, .name = \"old\"};"
+    build("old", "static const oct_plugin p = {.abi = (uint64_t)1 << 48, .name = \"old\"};"
                  "const oct_plugin *oct_plugin_entry(void) { return &p; }");
     check_refused("old.so", "plugins: old.so: was built for version 1 of the plug-in interface");
     build("bare", "const oct_plugin *oct_plugin_entry(void) { return 0; }");
@@ -309,14 +308,51 @@ Test(plugin, names_that_are_taken_or_none_are_refused)
     build("twice", PLUGIN("\"example\"", ""));
     check_refused("plugin/example.so,twice.so", "plugins: twice.so: there is a plug-in example "
                                                 "already, from ");
-    build("model", "static oct_status b(oct_module **m, int64_t h, int64_t w, int64_t c, int64_t n)"
-                   "{ (void)m, (void)h, (void)w, (void)c, (void)n; return OCT_OK; }"
-                   "static const oct_model_spec s = {\"cnn-small\", \"mine\", 1, b};" PLUGIN(
-                       "\"model\"", ".models = (const oct_model_spec *[]){&s, 0}"));
+    build("model",
+          "static oct_status b(oct_module **m, int64_t h, int64_t w, int64_t c, int64_t n)"
+          "{ (void)m, (void)h, (void)w, (void)c, (void)n; return OCT_OK; }"
+          "static const oct_model_spec s = {\"cnn-small\", \"mine\", 1, b, 0, 0, 0};" PLUGIN(
+              "\"model\"", ".models = (const oct_model_spec *[]){&s, 0}"));
     check_refused("model.so", "plugins: model.so: there is a model 'cnn-small' already");
-    build("observer", "static const oct_observer o = {\"median\", 0};" PLUGIN(
+    build("observer", "static const oct_observer o = {.name = \"median\"};" PLUGIN(
                           "\"observer\"", ".observers = (const oct_observer *[]){&o, 0}"));
-    check_refused("observer.so", "plugins: observer.so: observer median lacks a function");
+    check_refused("observer.so", "plugins: observer.so: observer median needs update or count");
+}
+
+/* In C++, which has no designated initializers before C++20; with a layer whose backward is its own and that stays float
+ * in the int8 model. */
+Test(plugin, of_cxx_trains_to_the_same_bytes_and_is_deployed)
+{
+    shell("for std in c++11 c++17; do g++ -std=$std -O2 -Wall -Wextra -Wpedantic -Wconversion "
+          "-Werror -shared -fPIC -ffp-contract=off -o plugin/soft.so "
+          "octet/share/octet/examples/plugin_cxx/soft.cc "
+          "$(pkg-config --cflags octet) || exit 1; done");
+    oct_check_exit(job, 0);
+    shell("export OCT_PLUGIN_PATH=plugin; train() { " PROGRAM
+          " train r.yaml 'plugins=[plugin/soft.so]' model.name=soft-net quant.observer=steady "
+          "quant.fake_quant=affine \"$@\" || exit $?; }; train output=one; "
+          "train output=two --ranks 2; cmp one/model.int8.h5 two/model.int8.h5 && " PROGRAM
+          " verify one/model.int8.h5 --data data --allow-plugins && " PROGRAM
+          " inspect one/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
+    oct_check_said(job, "soft_sign");
+}
+
+/* Plug-ins see what the public headers declare, and nothing else of Octet. */
+Test(plugin, link_public_names_alone_and_share_no_struct_without_its_size)
+{
+    shell("cd octet/include/octet && for name in $(nm -D -u ../../../plugin/*.so | "
+          "grep -oE 'oct_[a-z0-9_]+' | sort -u); do "
+          "cat *.h | tr '\\n' ' ' | "
+          "grep -q \"OCT_API [^;]*[ *]$name(\" || echo $name is not public; done; "
+          "sed -n '/define OCT_PLUGIN_SIZES/,/clang-format on/p' plugin.h >sizes; "
+          "for name in $(sed -n 's/^typedef struct \\(oct_[a-z0-9_]*\\) {$/\\1/p' nn.h task.h "
+          "qparams.h quantizer.h plugin.h); do grep -qw $name sizes || echo the size of $name is "
+          "missing; "
+          "done; wc -l <sizes");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "9\n");
 }
 
 Test(plugin, a_folder_to_search_stands_for_the_path)

@@ -106,10 +106,9 @@ Test(histogram, quantiles_are_those_of_the_sorted_values_to_the_width_of_a_bin)
 static int64_t shown;
 static int calls;
 
-static void witness(oct_range *state, int64_t *kept, const oct_seen *batch, float averaging)
+static void witness(oct_range *state, int64_t *kept, const oct_observation *batch)
 {
     int low = 0, high = OCT_HISTOGRAM_BINS - 1;
-    (void)averaging;
     while (batch->count[low] == 0)
         low++;
     while (batch->count[high] == 0)

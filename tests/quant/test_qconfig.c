@@ -239,19 +239,19 @@ Test(qconfig, parts_of_plug_ins_are_found_by_name_and_taken_once)
     size_t kinds = oct_registry_count(&oct_fake_quant_kind_table),
            observers = oct_registry_count(&oct_observer_table);
     cr_assert_null(oct_fake_quant_kind_find("mine"));
-    MUST(oct_fake_quant_kind_register(&mine));
-    MUST(oct_fake_quant_kind_register(&mine));
+    MUST(oct_registry_add(&oct_fake_quant_kind_table, &mine));
+    MUST(oct_registry_add(&oct_fake_quant_kind_table, &mine));
     cr_assert_eq(oct_fake_quant_kind_find("mine"), &mine);
     cr_assert_eq(oct_registry_count(&oct_fake_quant_kind_table), kinds + 1);
     cr_assert_eq(oct_registry_at(&oct_fake_quant_kind_table, kinds), &mine);
-    cr_assert_eq(oct_fake_quant_kind_register(&also_mine), OCT_USAGE);
+    cr_assert_eq(oct_registry_add(&oct_fake_quant_kind_table, &also_mine), OCT_USAGE);
     check_said("there is a fake-quant 'mine' already; give yours another name");
-    MUST(oct_observer_register(&my_observer));
-    MUST(oct_observer_register(&my_observer));
+    MUST(oct_registry_add(&oct_observer_table, &my_observer));
+    MUST(oct_registry_add(&oct_observer_table, &my_observer));
     cr_assert_eq(oct_observer_find("my_observer"), &my_observer);
     cr_assert_eq(oct_registry_count(&oct_observer_table), observers + 1);
-    cr_assert_eq(oct_observer_register(&my_other), OCT_USAGE);
-    cr_assert_eq(oct_observer_register(&old_name), OCT_USAGE);
+    cr_assert_eq(oct_registry_add(&oct_observer_table, &my_other), OCT_USAGE);
+    cr_assert_eq(oct_registry_add(&oct_observer_table, &old_name), OCT_USAGE);
     check_said("there is an observer 'min_max' already; give yours another name");
 }
 

@@ -2,7 +2,7 @@
  * functions whose values hardly go below 0 (tests/bench/RESULTS.md). */
 #include "core/base/rng.h"
 #include "core/op/ops.h"
-#include "quant/module/fake_quant_kind.h"
+#include "quant/module/qconfig.h"
 
 #include "tests/golden/quant_golden.h"
 #include "tests/support/float_bits.h"

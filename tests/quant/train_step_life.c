@@ -5,7 +5,7 @@
  */
 #include "core/base/rng.h"
 #include "io/file/file.h"
-#include "launch/model/parts.h"
+#include "launch/model/model.h"
 #include "quant/train/train_step.h"
 #include "quant/convert/convert.h"
 

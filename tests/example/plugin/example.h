@@ -2,10 +2,10 @@
  * which uses the layer. To make your own, copy this folder. */
 #pragma once
 
-#include "launch/plugin.h"
+#include <octet/plugin.h>
 
 /* y = x * (1 + gain[c]) for each channel c. */
-extern const oct_module_type channel_gate_type;
+extern const oct_module_spec channel_gate;
 oct_status channel_gate_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 
 extern const oct_observer shrunk_observer;

@@ -6,12 +6,12 @@
 
 static float scale_of_range(float min, float max, oct_qparams q)
 {
-    return oct_fake_quant_asymmetric.scale(min, max, q);
+    return oct_fake_quant_kind_find("asymmetric")->scale(min, max, q);
 }
 
 static int32_t zero_point_of_range(float min, float max, float scale, oct_qparams q)
 {
-    return oct_fake_quant_asymmetric.zero_point(min, max, scale, q);
+    return oct_fake_quant_kind_find("asymmetric")->zero_point(min, max, scale, q);
 }
 
 /* All values may be on one side of the zero_point, so the gradient is divided by the number of codes. */

@@ -3,7 +3,7 @@
  * Each is independent of the others; to make your own, copy one. */
 #pragma once
 
-#include "launch/plugin.h"
+#include <octet/plugin.h>
 
 extern const oct_observer common_values_observer;
 extern const oct_fake_quant_kind lsq_fake_quant, lsq_tensor_fake_quant, lsq_asymmetric_fake_quant;

@@ -4,7 +4,7 @@
 static const oct_plugin plugin = {
     .abi = OCT_PLUGIN_ABI,
     .name = "example",
-    .module_types = (const oct_module_type *[]){&channel_gate_type, NULL},
+    .modules = (const oct_module_spec *[]){&channel_gate, NULL},
     .observers = (const oct_observer *[]){&shrunk_observer, NULL},
     .fake_quants = (const oct_fake_quant_kind *[]){&leaky_fake_quant, NULL},
     .models =

@@ -1,15 +1,14 @@
 /* An observer: a moving average of nine tenths of each batch's range, which clips its rare ends. */
 #include "example.h"
 
-static void update(oct_range *state, float batch_min, float batch_max, float averaging)
+static void update(oct_range *range, const oct_observation *seen)
 {
-    if (!(batch_min <= batch_max)) return; /* nothing was seen */
-    float min = 0.9f * batch_min, max = 0.9f * batch_max;
-    float step = state->updates == 0 ? 1.0f : averaging;
-    if (state->updates == 0) state->min = state->max = 0.0f;
-    state->min += step * (min - state->min);
-    state->max += step * (max - state->max);
-    state->updates++;
+    if (!(seen->min <= seen->max)) return; /* nothing was seen */
+    float step = range->updates == 0 ? 1.0f : seen->averaging;
+    if (range->updates == 0) range->min = range->max = 0.0f;
+    range->min += step * (0.9f * seen->min - range->min);
+    range->max += step * (0.9f * seen->max - range->max);
+    range->updates++;
 }
 
 const oct_observer shrunk_observer = {.name = "shrunk", .update = update};
