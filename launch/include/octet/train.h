@@ -118,7 +118,7 @@ OCT_API oct_status oct_model_certify(oct_model *model, oct_training *t,
 OCT_API oct_status oct_model_set_golden(oct_model *model, const oct_data *data,
                                         int64_t count) OCT_NODISCARD;
 /* How pixels become the inputs of the network: (x / 255 - mean[c]) / std[c], for oct_net_run_pixels, octet run and
- * exports. n: 1, or the channels. */
+ * exports. To the bit it is (x * (1 / 255) - mean[c]) * (1 / std[c]) in float. n: 1, or the channels. */
 OCT_API oct_status oct_model_set_pixels(oct_model *model, const float *mean, const float *std,
                                         int n) OCT_NODISCARD;
 OCT_API oct_status oct_model_set_class_names(oct_model *model, const char *const *names,
