@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < OCT_COUNT(files); i++)
         fuzz_file(files[i], data, size);
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_page_text(&page, fuzz_folder(), NULL);
+    oct_status status = oct_page_text(&page, fuzz_folder(), NULL, false);
     fuzz_said(status, FUZZ_BIT(OCT_OK), NULL);
     FUZZ_REQUIRE(page.length <= OCT_PAGE_BYTES, "the page has %zu bytes", page.length);
     FUZZ_REQUIRE(is_harmless(page.data), "the page holds markup of a file");

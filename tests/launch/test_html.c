@@ -67,11 +67,11 @@ Test(html, without_memory_there_is_no_report)
     oct_tmp_write_text(&run, "metrics.jsonl",
                        "{\"schema_version\":1,\"kind\":\"format\"}\n"
                        "{\"kind\":\"step\",\"step\":1,\"phase\":\"float\",\"loss\":2.5}\n");
-    MUST(oct_page_text(&whole, run.path, NULL));
+    MUST(oct_page_text(&whole, run.path, NULL, false));
     cr_assert(strstr(whole.data, "\"loss\":{\"step\":[1.0],\"value\":[2.5]}"), "%s", whole.data);
     for (int64_t nth = 1; status != OCT_OK; nth += nth / 8 + 1) {
         oct_mem_fail_after(nth);
-        status = oct_page_text(&page, run.path, NULL);
+        status = oct_page_text(&page, run.path, NULL, false);
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || oct_fail_code() == OCT_RESOURCE, "%s", oct_error_message(0));
         oct_fail_clear();
