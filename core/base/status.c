@@ -120,6 +120,8 @@ const char *oct_error_message(size_t problem)
     return problem == current.count && current.more > 0 ? current.more_text : "";
 }
 
+const char OCT_HEADERS = 0;
+
 const char *oct_version(void)
 {
     return OCT_VERSION;

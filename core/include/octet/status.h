@@ -53,6 +53,18 @@ OCT_API oct_status oct_fail(oct_status code, const char *format, ...) OCT_PRINTF
 /* "0.1.0": of the library; OCT_VERSION is that of the headers. */
 OCT_API const char *oct_version(void);
 
+/* Each object of a program refers to this name, such as oct_headers_0_1, so that neither a program links nor a plug-in
+ * loads whose headers are of another minor version than the library. */
+extern OCT_API const char OCT_HEADERS;
+#ifndef OCT_OWN_BUILD
+#if defined(__has_attribute)
+#if __has_attribute(retain)
+__attribute__((retain)) /* with --gc-sections, too */
+#endif
+#endif
+__attribute__((used)) static const char *const oct_headers = &OCT_HEADERS;
+#endif
+
 /* Forwards the failure of a call. */
 #define OCT_TRY(call)                                                                              \
     do {                                                                                           \
