@@ -19,8 +19,8 @@ foreach(library IN LISTS MPI_C_LIB_NAMES)
 endforeach()
 list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND "-l" OUTPUT_VARIABLE openmp)
 foreach(name octet-flat octet-runtime octet)
-    # A user's shared library that holds the archive stays loaded, as those of Octet's own do.
-    list(APPEND private_${name} ${openmp} -Wl,-z,nodelete -ldl -lm)
+    # A user's shared library that holds the archive stays loaded, as those of Octet's own do, and keeps it to itself.
+    list(APPEND private_${name} ${openmp} -Wl,-z,nodelete -Wl,--exclude-libs,lib${name}.a -ldl -lm)
     list(APPEND link_${name} ${private_${name}})
     set(description "${description_${name}}")
     string(JOIN " " requires ${requires_${name}})
@@ -46,12 +46,5 @@ string(REGEX REPLACE "\\[([^]]*)\\]\\(\\.\\./([^)#]*)[^)]*\\)" "\\1, launch/\\2 
 file(WRITE ${PROJECT_BINARY_DIR}/jobs/README.md "${page}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS launch/jobs/README.md)
 install(FILES ${PROJECT_BINARY_DIR}/jobs/README.md DESTINATION share/octet/jobs)
-install(DIRECTORY core quant dist io DESTINATION include/octet
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE
-    # Templates, which mean nothing alone.
-    PATTERN "panel.h" EXCLUDE PATTERN "vnni256.h" EXCLUDE PATTERN "neon.h" EXCLUDE
-    PATTERN "*_loop*.h" EXCLUDE)
 file(GLOB headers LIST_DIRECTORIES true */include/octet)
 install(DIRECTORY ${headers} ${PROJECT_BINARY_DIR}/include/octet DESTINATION include FILES_MATCHING PATTERN "*.h")
-install(FILES launch/model/model.h launch/model/model_list.def
-    DESTINATION include/octet/launch/model)

@@ -14,14 +14,51 @@ static void start(void)
 
 TestSuite(install, .init = start, .fini = leave_folder, .timeout = 300);
 
-Test(install, every_header_compiles_alone_and_strictly)
+/* Every header alone, and all of them twice, as each C and C++ of the last fifteen years, without a warning. */
+Test(install, headers_compile_alone_and_strictly_as_c_and_cxx)
 {
-    shell("cd octet/include/octet && for h in $(find . -name '*.h' | cut -c3-); do "
-          "printf '#include \"%s\"\\ntypedef int alone;\\n' $h | cc -x c -fsyntax-only -Wall "
-          "-Wextra -Wpedantic -Werror "
-          "$(pkg-config --cflags octet) - || echo failed: $h; done; find . -name '*_impl.h'");
+    shell("cd octet/include && for h in octet/*.h; do printf '#include <%s>\\ntypedef int "
+          "alone;\\n' $h "
+          ">../$(basename $h .h).c; done; cd .. && cat *.c *.c | grep include >all.c && "
+          "for c in gcc clang; do for std in c11 c17 c2x c++11 c++17 c++20; do "
+          "command -v $c >/dev/null || continue; for f in *.c; do "
+          "$c -x ${std%%[1-9]*} -std=$std -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion "
+          "-Werror -Iinclude $f || echo $c $std $f; done; done; done");
     oct_check_exit(job, 0);
     cr_assert_str_eq(job.out, "");
+    cr_assert_str_eq(job.err, "");
+}
+
+/* What C++ does not have, and what is not theirs to bring: they include each other and the C library. */
+Test(install, headers_hold_nothing_internal)
+{
+    shell("cd octet/include && find . -type f ! -path './octet/*.h'; find . -path './octet/*/*'; "
+          "grep -nE '\\brestrict\\b|_Generic|#include \"|\\.def\\b' octet/*.h; "
+          "grep -h '#include' octet/*.h | sort -u | "
+          "grep -vE '<(octet/[a-z]+|stdbool|stddef|stdint)\\.h>'; ls octet/status.h");
+    cr_assert_str_eq(job.out, "octet/status.h\n");
+}
+
+/* tests/launch/abi/abi says what to do. */
+Test(install, what_linked_programs_rely_on_is_as_recorded)
+{
+    shell(OCT_SOURCE_DIR "/tests/launch/abi/abi octet");
+    cr_assert_str_eq(job.out, "", "%s", job.out);
+    oct_check_exit(job, 0);
+}
+
+/* Headers of another version than the library: the name of what is undefined says it. */
+Test(install, a_program_with_headers_of_another_version_does_not_link)
+{
+    shell("cp -r octet/include other && sed -i s/oct_headers_0_1/oct_headers_0_2/ "
+          "other/octet/version.h && "
+          "printf '#include <octet/status.h>\\nint main(void) { return 0; }\\n' >a.c && "
+          "for library in -loctet -l:liboctet-flat.a; do for language in c c++; do "
+          "g++ -x $language a.c -x none -Wl,--gc-sections -Ioctet/include -Loctet/lib $library && "
+          "g++ -x $language a.c -x none -Wl,--gc-sections -Iother -Loctet/lib $library 2>&1 | "
+          "grep -o 'undefined.*oct_headers_0_2' | grep -o '[a-z_]*0_2' | sort -u; done; done");
+    cr_assert_str_eq(job.out,
+                     "oct_headers_0_2\noct_headers_0_2\noct_headers_0_2\noct_headers_0_2\n");
 }
 
 Test(install, the_tree_may_be_moved_and_the_program_finds_its_recipes)
@@ -62,10 +99,11 @@ Test(install, links_of_the_page_for_clusters_lead_somewhere)
 
 Test(install, only_names_of_octet_are_exported)
 {
-    shell("nm -D --defined-only octet/bin/octet | awk '$2 == \"T\" { print $3 }' | "
-          "grep -v '^oct_' | grep -vE '^(_start|_init|_fini|main)$'; "
-          "nm -D --defined-only octet/bin/octet | grep -c ' T oct_prepare$'");
-    oct_check_exit(job, 0);
+    shell("for f in bin/octet lib/liboctet.so; do nm -D --defined-only octet/$f | "
+          "awk '{ sub(/@.*/, \"\", $3); print $3 }' | grep -v '^octet_0.1$' | sort >$(basename "
+          "$f).names; "
+          "done; diff octet.names liboctet.so.names; grep -v ^oct_ octet.names; grep -c "
+          "'^oct_fail$' octet.names");
     cr_assert_str_eq(job.out, "1\n");
 }
 

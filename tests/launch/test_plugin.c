@@ -343,7 +343,7 @@ Test(plugin, of_cxx_trains_to_the_same_bytes_and_is_deployed)
 Test(plugin, link_public_names_alone_and_share_no_struct_without_its_size)
 {
     shell("cd octet/include/octet && for name in $(nm -D -u ../../../plugin/*.so | "
-          "grep -oE 'oct_[a-z0-9_]+' | sort -u); do "
+          "grep -oE 'oct_[a-z0-9_]+' | grep -v ^oct_headers_ | sort -u); do "
           "cat *.h | tr '\\n' ' ' | "
           "grep -q \"OCT_API [^;]*[ *]$name(\" || echo $name is not public; done; "
           "sed -n '/define OCT_PLUGIN_SIZES/,/clang-format on/p' plugin.h >sizes; "
