@@ -1,6 +1,7 @@
 /* The quantization methods of the plug-in of tests/example/plugin, for tests without a plug-in. */
 #pragma once
 
+#include "quant/rounding/qparams.h"
 #include "tests/example/plugin/lsq.c"
 #include "tests/example/plugin/lsq_asymmetric.c"
 #include "tests/example/plugin/common_values.c"

@@ -357,13 +357,14 @@ Test(fake_quant, keeps_a_nan_of_any_leaf_until_the_end_of_the_step)
     }
 }
 
-static void crossed(oct_range *state, float min, float max, float averaging)
+static void crossed(oct_range *state, const oct_observation *seen)
 {
-    *state = (oct_range){max * averaging, min * averaging, state->updates + 1};
+    *state =
+        (oct_range){seen->max * seen->averaging, seen->min * seen->averaging, state->updates + 1};
 }
-static void no_number(oct_range *state, float min, float max, float averaging)
+static void no_number(oct_range *state, const oct_observation *seen)
 {
-    *state = (oct_range){NAN, min + max + averaging, state->updates + 1};
+    *state = (oct_range){NAN, seen->max, state->updates + 1};
 }
 
 Test(fake_quant, names_an_observer_that_gives_no_range)
