@@ -166,7 +166,7 @@ bool oct_param_needs_grads(oct_context *cx, const oct_param *param)
 
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
 {
-    if (!oct_param_needs_grads(cx, param)) return NULL;
+    if (!cx || !oct_param_needs_grads(cx, param)) return NULL;
     if (param->rows) return param->rows;
     float *rows = oct_scratch(cx, row_bytes(cx, param));
     if (!rows) return NULL;
@@ -220,7 +220,7 @@ static void fold_rows(oct_context *cx, oct_param *param)
 
 void oct_leaf_grads_end(oct_context *cx, oct_param *param)
 {
-    if (cx->status != OCT_OK || !param) return;
+    if (!cx || cx->status != OCT_OK || !param) return;
     if (!param->rows || param->uses == 0)
         fail_too_many_grads(cx, param);
     else if (--param->uses == 0)

@@ -92,8 +92,8 @@ void oct_hooks_free(oct_hook **list)
 
 oct_status oct_module_alloc(oct_module **module, const oct_module_type *type, size_t size)
 {
-    OCT_CHECK(module, OCT_USAGE, "a %s has no place to be put; the pointer to it is NULL",
-              type->name);
+    OCT_CHECK(module, OCT_USAGE,
+              "%s: there is no place for the new module; the pointer to it is NULL", type->name);
     *module = NULL;
     OCT_ASSERT(size >= sizeof **module);
     oct_module *created;

@@ -152,7 +152,7 @@ Test(spec, what_is_wrong_is_refused_with_its_sentence)
     cr_assert_null(m);
     REFUSED(oct_module_spec_register(NULL), "a module's spec, or its name, is NULL");
     REFUSED(oct_module_create(NULL, &gate_spec, &(gate_args){1, 1}),
-            "a spec_gate has no place to be put; the pointer to it is NULL");
+            "spec_gate: there is no place for the new module; the pointer to it is NULL");
     REFUSED(oct_module_create(&m, SPEC(.name = "a b", .forward = gate_forward), NULL),
             "'a b' is no name for a module type; use 1 to 63 of a-z, 0-9 and _");
     REFUSED(oct_module_create(&m, SPEC(.name = "conv2d", .forward = gate_forward), NULL),

@@ -47,6 +47,14 @@ Test(install, what_linked_programs_rely_on_is_as_recorded)
     oct_check_exit(job, 0);
 }
 
+/* NULL and zeros for all arguments: no signal, and OCT_USAGE with a sentence. */
+Test(install, every_public_function_refuses_null)
+{
+    shell(OCT_SOURCE_DIR "/tests/launch/abi/nulls octet");
+    cr_assert_str_eq(job.out, "", "%s", job.out);
+    oct_check_exit(job, 0);
+}
+
 /* Headers of another version than the library: the name of what is undefined says it. */
 Test(install, a_program_with_headers_of_another_version_does_not_link)
 {
