@@ -1,4 +1,5 @@
 /* What a run shows: counts, times, when there is a bar, and the rate over the last steps. */
+#include "core/base/log.h"
 #include "launch/base/meter.h"
 #include "launch/train/training_impl.h"
 
@@ -91,7 +92,13 @@ static void read_stderr(char *text, size_t size)
     text[length] = '\0';
 }
 
-Test(progress, a_meter_is_one_bar_that_goes_away, .init = cr_redirect_stderr)
+static void listen(void)
+{
+    cr_redirect_stderr();
+    oct_log_setup(OCT_LOG_INFO, true); /* a library is silent */
+}
+
+Test(progress, a_meter_is_one_bar_that_goes_away, .init = listen)
 {
     char text[512], work[64], wiped[16] = "";
     long long rate;
@@ -111,7 +118,7 @@ Test(progress, a_meter_is_one_bar_that_goes_away, .init = cr_redirect_stderr)
     cr_assert_str_eq(wiped, "\r\033[K");
 }
 
-Test(progress, a_meter_says_nothing_before_a_line_is_due, .init = cr_redirect_stderr)
+Test(progress, a_meter_says_nothing_before_a_line_is_due, .init = listen)
 {
     go_on("lines", 1500);
     go_on("none", 1500);

@@ -49,7 +49,7 @@ ban_calls("atoi|atol|atoll|atof" "nowhere" "accepts anything; use oct_parse_i64 
 ban_calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror"
     "core/base/log\\.c|core/base/status\\.c|launch/|tests/"
     "ranks speak through core/base/log.h, results through launch")
-ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/|tests/bench/simgrid/"
+ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/|tests/bench/simgrid/|tests/example/mpi_rank/"
     "MPI lives in dist; ask through core/base/collective.h")
 ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\("
     "io/hdf5/(hdf5_write|octet_hdf5)\\.[ch]|tests/" "HDF5 lives in io/hdf5/hdf5_write.c and io/hdf5/octet_hdf5.c")
