@@ -108,7 +108,7 @@ static oct_status plan_memory(oct_runtime *rt)
     const oct_program *program = rt->program;
     OCT_TRY(oct_alloc(&rt->offsets, (size_t)program->num_values, sizeof *rt->offsets));
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
-    const int64_t share = (rt->max_batch + rt->threads - 1) / rt->threads;
+    const int64_t share = rt->max_batch / rt->threads + (rt->max_batch % rt->threads != 0);
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
     rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
 

@@ -298,9 +298,9 @@ Test(spec, operations_refuse_what_is_null)
           "a dynamic block has no module or no name");
     rig_run(&r, true);
     y = oct_tensor_new(cx, OCT_F32, (oct_shape){0}); /* one number without samples */
-    FAILS(oct_concat(cx, &y, 1),
-          "concat works along the last dimension and needs the others equal, "
-          "but has () and ()");
+    cr_expect_not_null(strstr(refusal(cx, oct_concat(cx, &y, 1)),
+                              "concat works along the last dimension and needs the others equal, "
+                              "but has () and ()"));
     oct_tensor *few, *none;
     rig_run(&r, true);
     few = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(2, 1));
