@@ -14,7 +14,7 @@ static locale_t enter_c_locale(void)
 int oct_vsnprintf(char *text, size_t size, const char *format, va_list values)
 {
     const locale_t before = enter_c_locale();
-    const int length = vsnprintf(text, size, format, values);
+    const int length = vsnprintf(text, size, format ? format : "(no text)", values);
     uselocale(before);
     return length;
 }
