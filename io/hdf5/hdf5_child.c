@@ -70,8 +70,11 @@ static oct_status find_and_spawn(int socket, pid_t *pid)
                   "OCT_HDF5_PROGRAM: %s cannot be started: %s", given, strerror(errno));
         return OCT_OK;
     }
+    /* No process is begun for a path where nothing is: valgrind, for one, does not say that its exec has failed. */
     for (size_t i = 0; i < OCT_COUNT(paths); i++)
-        if (*paths[i] && spawn(paths[i], socket, pid) == OCT_OK) return OCT_OK;
+        if ((paths[i] == paths[OCT_COUNT(paths) - 1] || access(paths[i], X_OK) == 0) &&
+            spawn(paths[i], socket, pid) == OCT_OK)
+            return OCT_OK;
     return oct_fail(OCT_RESOURCE,
                     "the program " PROGRAM ", which reads HDF5 files, cannot be started (%s); it "
                     "is beside octet, or where OCT_HDF5_PROGRAM says",
