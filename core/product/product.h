@@ -53,3 +53,14 @@ typedef struct oct_product {
 } oct_product;
 
 typedef void oct_product_fn(const oct_product *p);
+
+enum { OCT_WORD = 4 }; /* codes */
+
+/* How an instruction set multiplies codes: u8 of rows times s8 in panels, each word the sum of four products,
+ * exact in int32 while the final sum fits. All instruction sets give the same sums. */
+typedef struct oct_byte_product {
+    int col_tile;   /* columns of a panel */
+    int tile_bytes; /* of a packed tile: what col_tile words of weights become */
+    void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, OCT_WORD) */
+    oct_product_fn *product;
+} oct_byte_product;

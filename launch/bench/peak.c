@@ -77,7 +77,7 @@ static double best_gops(block *b)
     return best;
 }
 
-static oct_status measure_int8(const oct_kernel *k, double *gops)
+static oct_status measure_int8(const oct_byte_product *k, double *gops)
 {
     enum { TILE_MAX = 64 }; /* codes of a tile before it is packed; weights are from -127 to 127 */
     block b = {0};
@@ -131,7 +131,7 @@ out:
 oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak)
 {
     const oct_float_kernel *floats = oct_float_kernel_select(have);
-    OCT_TRY(measure_int8(oct_kernel_select(have), &peak->gops[OCT_ROOF_INT8]));
+    OCT_TRY(measure_int8(&oct_kernel_select(have)->bytes, &peak->gops[OCT_ROOF_INT8]));
     OCT_TRY(measure_float(floats, true, &peak->gops[OCT_ROOF_BF16]));
     return measure_float(floats, false, &peak->gops[OCT_ROOF_F32]);
 }

@@ -184,10 +184,7 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
-    .col_tile = COLUMNS,
-    .tile_bytes = TILE_BYTES,
-    .pack_tile = pack_tile,
-    .product = product,
+    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -377,10 +377,7 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
     .name = "avx512vnni",
-    .col_tile = COLUMNS,
-    .tile_bytes = TILE_BYTES,
-    .pack_tile = pack_tile,
-    .product = product,
+    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/base/cpu.h"
+#include "core/product/product.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,8 +47,6 @@ typedef struct oct_acc_rows {
     float *range;    /* NULL: left out */
 } oct_acc_rows;
 
-enum { OCT_WORD = 4 }; /* codes */
-
 /* One line of output of a convolution with one filter a channel:
  *     acc[x][c] = sum over ky, kx of line[ky][x * stride + kx - padding][c] * w[c][ky][kx]
  * where a place outside the input's columns, or on a line that is NULL, is `fill`. */
@@ -84,15 +83,10 @@ static inline int8_t oct_depthwise_weight(const oct_depthwise_weights *w, int64_
     return w->codes[(channel * w->kernel_h + ky) * w->kernel_w + x / w->dilation];
 }
 
-struct oct_product; /* core/product/product.h */
-
 typedef struct oct_kernel {
     oct_isa isa;
     const char *name;
-    int col_tile;   /* columns of a panel */
-    int tile_bytes; /* of a packed tile of col_tile words of weights */
-    void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, OCT_WORD) */
-    void (*product)(const struct oct_product *p);
+    oct_byte_product bytes;
 
     int64_t (*depthwise_bytes)(int64_t channels, int kernel_h, int kernel_w);
     void (*depthwise_pack)(const oct_depthwise_weights *w, int8_t *packed);
@@ -101,7 +95,7 @@ typedef struct oct_kernel {
     /* Both make codes of the sums at once, as requantize does without mask and range: accumulators are
      * never in memory. Element 0 of q's columns and of its addend is element 0 of the call's; acc of p
      * are codes, and nothing is added to them. NULL: there is only one after the other. */
-    void (*product_codes)(const struct oct_product *p, const oct_requant *q);
+    void (*product_codes)(const oct_product *p, const oct_requant *q);
     void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);
 
     /* Turns rows of int32 accumulators into codes. */

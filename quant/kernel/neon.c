@@ -197,10 +197,7 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_neon = {
     .isa = OCT_ISA_NEON,
     .name = "neon",
-    .col_tile = COLUMNS,
-    .tile_bytes = TILE_BYTES,
-    .pack_tile = pack_tile,
-    .product = product,
+    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

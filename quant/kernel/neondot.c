@@ -97,10 +97,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
-    .col_tile = COLUMNS,
-    .tile_bytes = TILE_BYTES,
-    .pack_tile = pack_tile,
-    .product = product,
+    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -86,7 +86,7 @@ static void multiply_columns(const worker *w, const oct_product *rows, columns c
     p.panel_bytes = oct_panel_bytes(kernel, plan->taps, plan->run);
     p.x = (const char *)rows->x + c.group * (s->in_c / s->groups);
     p.packed = (const char *)w->pass->packed + c.group * plan->group_bytes +
-               c.first / kernel->col_tile * p.panel_bytes;
+               c.first / kernel->bytes.col_tile * p.panel_bytes;
     p.n = c.count;
     if (w->requant) {
         uint8_t *to = (uint8_t *)out + channel;
@@ -95,7 +95,7 @@ static void multiply_columns(const worker *w, const oct_product *rows, columns c
         kernel->product_codes(&p, &q);
     } else {
         p.acc = (int32_t *)out + channel;
-        kernel->product(&p);
+        kernel->bytes.product(&p);
     }
 }
 

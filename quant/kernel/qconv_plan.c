@@ -37,12 +37,12 @@ static int64_t divide_up(int64_t count, int64_t step)
 
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k)
 {
-    return taps * divide_up(k, OCT_WORD) * kernel->tile_bytes;
+    return taps * divide_up(k, OCT_WORD) * kernel->bytes.tile_bytes;
 }
 
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k)
 {
-    return divide_up(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
+    return divide_up(n, kernel->bytes.col_tile) * oct_panel_bytes(kernel, taps, k);
 }
 
 /* Packs a run of k weights of `columns` columns, `pitch` apart, and returns where the next one goes. */
@@ -51,8 +51,8 @@ static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, in
 {
     enum { MOST_COLUMNS = 16 };
     int8_t tile[MOST_COLUMNS * OCT_WORD] = {0};
-    OCT_ASSERT(kernel->col_tile <= MOST_COLUMNS);
-    for (int64_t at = 0; at < k; at += OCT_WORD, packed += kernel->tile_bytes) {
+    OCT_ASSERT(kernel->bytes.col_tile <= MOST_COLUMNS);
+    for (int64_t at = 0; at < k; at += OCT_WORD, packed += kernel->bytes.tile_bytes) {
         if (k - at < OCT_WORD) memset(tile, 0, sizeof tile);
         for (int64_t c = 0; c < columns; c++) {
             const int8_t *from = w + c * pitch + at;
@@ -61,7 +61,7 @@ static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, in
             else
                 memcpy(tile + c * OCT_WORD, from, (size_t)(k - at));
         }
-        kernel->pack_tile(tile, packed);
+        kernel->bytes.pack_tile(tile, packed);
     }
     return packed;
 }
@@ -70,8 +70,8 @@ void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k,
                    int8_t *packed)
 {
     const int64_t pitch = taps * k;
-    for (int64_t col = 0; col < n; col += kernel->col_tile) {
-        const int64_t columns = n - col < kernel->col_tile ? n - col : kernel->col_tile;
+    for (int64_t col = 0; col < n; col += kernel->bytes.col_tile) {
+        const int64_t columns = n - col < kernel->bytes.col_tile ? n - col : kernel->bytes.col_tile;
         for (int64_t tap = 0; tap < taps; tap++)
             packed = pack_run(kernel, columns, k, pitch, w + col * pitch + tap * k, packed);
     }

@@ -86,10 +86,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_ref = {
     .isa = OCT_ISA_REF,
     .name = "ref",
-    .col_tile = 1,
-    .tile_bytes = OCT_WORD,
-    .pack_tile = pack_tile,
-    .product = product,
+    .bytes = {1, OCT_WORD, pack_tile, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

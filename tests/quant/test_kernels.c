@@ -89,7 +89,7 @@ static void gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, cons
                                .panel_bytes = oct_panel_bytes(kernel, 1, k),
                                .n = n,
                                .acc = acc};
-        kernel->product(&p);
+        kernel->bytes.product(&p);
     }
 }
 
@@ -162,10 +162,10 @@ static void check_continued(const oct_kernel *kernel, dice *d, int64_t n)
                      .panel_bytes = oct_panel_bytes(kernel, 1, K),
                      .n = n,
                      .acc = parts};
-    kernel->product(&p);
+    kernel->bytes.product(&p);
     p.runs = &early;
     p.add = true;
-    kernel->product(&p);
+    kernel->bytes.product(&p);
     for (int64_t i = 0; i < M; i++)
         cr_assert_arr_eq(parts + (M - 1 - i) * n, whole + i * n, (size_t)n * sizeof *whole,
                          "%s: %lld columns, row %lld", kernel->name, (long long)n, (long long)i);
