@@ -15,6 +15,7 @@
 #define ON_ARM(...)
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 #undef ON_X86
 #define ON_X86(...) __VA_ARGS__
 #elif defined(__aarch64__)
@@ -58,6 +59,23 @@ static bool has_avx512vnni(void)
 static bool has_avx512bf16(void)
 {
     return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* Asks CPUID for the tiles and their products of bytes and of bfloat16 (leaf 7, EDX bits 24, 25 and 22), XCR0 whether
+ * the system saves them, and Linux to let this process have them, without which the first such instruction ends it.
+ * Linux gives them to the process and its children until they end, and there is no other way. It changes one thing for
+ * a program that Octet is a guest of: a stack for signals that it makes later by sigaltstack needs room for the tiles,
+ * as sysconf(_SC_SIGSTKSZ) says; if one of its threads has a smaller one already, Linux refuses, and there is no AMX.
+ * OCT_ISA=avx512bf16 does not ask. */
+static bool has_amx(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* of arch_prctl; a component of XCR0 */
+    const unsigned units = 1U << 22 | 1U << 24 | 1U << 25, saved = 3U << 17;
+    unsigned a, b, c, d = 0, xcr0 = 0;
+    if (!has_avx512bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & units) != units)
+        return false;
+    __asm__("xgetbv" : "=a"(xcr0), "=d"(d) : "c"(0));
+    return (xcr0 & saved) == saved && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 #elif defined(__aarch64__)
 static bool has_neon(void)
@@ -114,12 +132,13 @@ static void find_isa(void)
 {
     const char *word = getenv("OCT_ISA");
     oct_isa_set set;
+    if (!word || !isa_up_to(word, &set)) set = ~0U;
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
     for (unsigned i = 0; i < OCT_ISA_COUNT; i++)
-        if (rows[i].present && rows[i].present()) isa |= isa_bit((oct_isa)i);
-    if (word && isa_up_to(word, &set)) isa &= set;
+        if (oct_isa_has(set, (oct_isa)i) && rows[i].present && rows[i].present())
+            isa |= isa_bit((oct_isa)i);
 }
 
 oct_isa_set oct_cpu_isa(void)

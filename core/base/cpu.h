@@ -1,6 +1,6 @@
 /* Which instruction sets this machine has. OCT_ISA narrows it at run time to the set it names and those
- * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, or on ARM ref, blas, neon, neondot (an unknown word is
- * an error at start). */
+ * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, amx, or on ARM ref, blas, neon, neondot (an unknown
+ * word is an error at start). */
 #pragma once
 
 #include "core/base/status.h"
@@ -16,6 +16,7 @@
     X(AVXVNNI, avxvnni, X86)       /* VNNI in the VEX encoding, for vectors of 256 bits */         \
     X(AVX512VNNI, avx512vnni, X86) /* F, BW, DQ, VL and VNNI */                                    \
     X(AVX512BF16, avx512bf16, X86) /* the same and BF16 */                                         \
+    X(AMX, amx, X86)               /* the same and tiles of bytes and of bfloat16 */               \
     X(NEON, neon, ARM)                                                                             \
     X(NEONDOT, neondot, ARM) /* NEON with the products of four bytes */
 
@@ -28,7 +29,9 @@ typedef enum oct_isa {
 
 typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
 
-oct_isa_set oct_cpu_isa(void); /* CPUID narrowed by OCT_ISA; computed once */
+/* CPUID narrowed by OCT_ISA; computed once. Where AMX is there and allowed, Linux is asked to let this process have it,
+ * which is for good (cpu.c says what that changes). */
+oct_isa_set oct_cpu_isa(void);
 bool oct_isa_has(oct_isa_set set, oct_isa isa);
 const char *oct_isa_name(oct_isa isa);
 /* Names the last listed set of instructions in use; OpenBLAS is none. */
