@@ -1,7 +1,7 @@
 /* Steps that move codes, look them up or compare them: operators on the codes themselves, exact in every kernel. */
 #include "io/export/tflite_form.h"
 
-#include "quant/kernel/fixed_function.h"
+#include "quant/kernel/qcodes.h"
 #include "quant/program/step.h"
 
 #include <math.h>

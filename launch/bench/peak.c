@@ -9,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-/* ROWS can be cut into blocks of 6 and of 8 without a rest; panels and one row of words together take
+/* ROWS can be cut into blocks of 6, 8 and 32 without a rest; panels and one row of words together take
  * half of a small first-level cache. */
-enum { ROWS = 24, PANELS = 4, PANEL_BYTES = 4096, RUNS = 16, ROUNDS = 20, WORD = 4 };
+enum { ROWS = 96, PANELS = 4, PANEL_BYTES = 4096, RUNS = 16, ROUNDS = 20, WORD = 4 };
 enum { LEAST_WORDS = 64 }; /* OpenBLAS, whose tiles are wide, copies the words of a run first */
 static const double ROUND_SECONDS = 0.002;
 

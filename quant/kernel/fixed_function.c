@@ -1,6 +1,6 @@
 /* See the header. A number Qn has n whole bits, its sign and as many binary places as 32 bits have room for: 1 is
  * 2^(31 - n), or next to it in Q0, which has none. Products are doubled and rounded, halves up. */
-#include "quant/kernel/fixed_function.h"
+#include "quant/kernel/qcodes.h"
 
 #include "core/base/int_math.h"
 #include "quant/rounding/rounding.h"

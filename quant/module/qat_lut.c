@@ -11,7 +11,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/op/ops.h"
-#include "quant/kernel/fixed_function.h"
+#include "quant/kernel/qcodes.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 #include "quant/rounding/bits.h"

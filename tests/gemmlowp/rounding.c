@@ -5,7 +5,6 @@
  *
  * On stdout: blocks of a head and `count` items of it. damage: a further block has a wrong code. */
 #include "quant/kernel/epilogue.h"
-#include "quant/kernel/fixed_function.h"
 #include "quant/kernel/qcodes.h"
 #include "tests/gemmlowp/rounding.h"
 #include "tests/quant/quant_random.h"

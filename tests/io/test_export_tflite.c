@@ -4,7 +4,7 @@
 #include "io/export/flat_writer.h"
 #include "io/export/format.h"
 #include "io/export/tflite_form.h"
-#include "quant/kernel/fixed_function.h"
+#include "quant/kernel/qcodes.h"
 #include "quant/program/step.h"
 #include "tests/support/check_status.h"
 

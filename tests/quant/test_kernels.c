@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const oct_isa_set only_ref = 1u << OCT_ISA_REF;
 static const oct_isa_set with_avx2 = 1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2;
@@ -25,6 +27,8 @@ Test(kernel_select, takes_the_best_of_the_set_and_always_ends)
     cr_assert_eq(oct_kernel_select(with_vnni), &oct_kernel_avx512vnni);
     cr_assert_eq(oct_kernel_select(with_vnni | 1u << OCT_ISA_AVXVNNI), &oct_kernel_avx512vnni);
     cr_assert_eq(oct_kernel_select(with_vnni | 1u << OCT_ISA_AVX512BF16), &oct_kernel_avx512vnni);
+    cr_assert_eq(oct_kernel_select(with_vnni | 1u << OCT_ISA_AVX512BF16 | 1u << OCT_ISA_AMX),
+                 &oct_kernel_amx);
     cr_assert_eq(oct_kernel_select(1u << OCT_ISA_REF | 1u << OCT_ISA_AVX512VNNI),
                  &oct_kernel_avx512vnni);
     cr_assert_eq(oct_kernel_select(0), &oct_kernel_ref);
@@ -260,6 +264,143 @@ static oct_requant roll_requant(dice *d, int64_t n, int32_t *bias, float *multip
         if (q.six < (float)q.hi) q.hi = (int32_t)q.six;
     }
     return q;
+}
+
+/* Memory whose next byte may not be read. */
+static void *room_at_the_end(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    char *at = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq((void *)at, MAP_FAILED);
+    cr_assert_eq(mprotect(at + whole, page, PROT_NONE), 0);
+    return at + whole - bytes;
+}
+
+static void free_room_at_the_end(void *block, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    cr_assert_eq(munmap((char *)block + bytes - whole, whole + page), 0);
+}
+
+enum { MOST_ROWS = 100, MOST_RUNS = 6 };
+
+/* A product as convolutions have them: lines of rows that are `pixel` bytes apart, and runs that leave tiles out. */
+typedef struct ragged {
+    oct_row rows[MOST_ROWS];
+    oct_run runs[MOST_RUNS];
+    int64_t m, num_runs, n, ldc, x_bytes, tiles;
+} ragged;
+
+static ragged roll_ragged(dice *d)
+{
+    ragged r = {.m = roll_between(d, 1, MOST_ROWS),
+                .num_runs = roll_between(d, 1, MOST_RUNS),
+                .n = roll_between(d, 1, 150)};
+    const bool whole =
+        roll(d) & 1; /* tiles of rows, and columns, that a matrix unit takes as they are */
+    const int64_t pixel = whole ? 64 * roll_between(d, 0, 2) : OCT_WORD * roll_between(d, 1, 30);
+    const int64_t line = roll_between(d, 1, 60),
+                  gap = whole ? 64 : OCT_WORD * roll_between(d, 0, 9);
+    if (roll(d) & 1) r.n = (r.n + 15) / 16 * 16;
+    r.ldc = r.n + 16 * roll_between(d, 0, 1);
+    int64_t last = 0;
+    for (int64_t i = 0; i < r.m; i++) {
+        last = i * pixel + i / line * gap;
+        r.rows[i] = (oct_row){.x = last, .acc = (line == 7 ? r.m - 1 - i : i) * r.ldc};
+    }
+    for (int64_t i = 0; i < r.num_runs; i++) {
+        r.tiles += roll(d) & 1 ? roll_between(d, 0, 3) : 0;
+        const int64_t words =
+            whole && roll(d) & 1 ? 16 * roll_between(d, 1, 30) : roll_between(d, 1, 60);
+        r.runs[i] = (oct_run){.x = r.x_bytes, .tile = r.tiles, .words = words};
+        r.tiles += words;
+        r.x_bytes += words * OCT_WORD + (whole ? 0 : OCT_WORD * roll_between(d, 0, 3));
+    }
+    r.x_bytes = last + r.runs[r.num_runs - 1].x + r.runs[r.num_runs - 1].words * OCT_WORD;
+    return r;
+}
+
+/* The sum of a row and a column, from `start` on. w (n, tiles of words). */
+static int32_t plain_sum(const ragged *r, int64_t row, int64_t column, const uint8_t *x,
+                         const int8_t *w, int32_t start)
+{
+    for (int64_t i = 0; i < r->num_runs; i++)
+        for (int64_t k = 0; k < r->runs[i].words * OCT_WORD; k++)
+            start += x[r->rows[row].x + r->runs[i].x + k] *
+                     w[column * r->tiles * OCT_WORD + r->runs[i].tile * OCT_WORD + k];
+    return start;
+}
+
+/* The sums, from zero and from others, and, where a table makes codes at once, the codes of its own requantizer. */
+static void check_ragged(const oct_kernel *kernel, dice *d)
+{
+    const ragged r = roll_ragged(d);
+    const int64_t sums = r.m * r.ldc, weights = r.n * r.tiles * OCT_WORD;
+    const size_t packed_size = (size_t)packed_bytes(kernel, r.n, r.tiles * OCT_WORD);
+    uint8_t *x = room_at_the_end((size_t)r.x_bytes), *codes = room(sums, 1),
+            *expected = room(sums, 1);
+    int8_t *w = room(weights, 1), *packed = room_at_the_end(packed_size);
+    int32_t *acc = room(sums, sizeof *acc), *bias = room(r.n, sizeof *bias);
+    float *multiplier = room(r.n, sizeof *multiplier);
+    roll_bytes(d, x, r.x_bytes);
+    roll_weights(d, w, weights);
+    pack_weights(kernel, r.n, r.tiles * OCT_WORD, w, packed);
+    oct_product p = {.x = x,
+                     .rows = r.rows,
+                     .m = r.m,
+                     .runs = r.runs,
+                     .num_runs = r.num_runs,
+                     .packed = packed,
+                     .panel_bytes = oct_panel_bytes(kernel, 1, r.tiles * OCT_WORD),
+                     .n = r.n,
+                     .acc = acc,
+                     .add = roll(d) & 1};
+    for (int64_t i = 0; i < sums; i++)
+        acc[i] = (int32_t)(1000 + i);
+    kernel->bytes.product(&p);
+    for (int64_t i = 0; i < r.m; i++)
+        for (int64_t c = 0; c < r.ldc; c++) {
+            const int64_t at = r.rows[i].acc + c;
+            const int32_t start = p.add || c >= r.n ? (int32_t)(1000 + at) : 0;
+            const int32_t sum = c < r.n ? plain_sum(&r, i, c, x, w, start) : start;
+            cr_assert_eq(acc[at], sum,
+                         "%s, %lld rows, %lld columns: row %lld, column %lld: %d, not %d",
+                         kernel->name, (long long)r.m, (long long)r.n, (long long)i, (long long)c,
+                         acc[at], sum);
+        }
+    const oct_requant q = roll_requant(d, r.n, bias, multiplier);
+    p.add = false;
+    p.acc = codes;
+    memset(codes, 0xa5, (size_t)sums);
+    memset(expected, 0xa5, (size_t)sums);
+    if (kernel->product_codes) {
+        kernel->product_codes(&p, &q);
+        p.acc = acc;
+        kernel->bytes.product(&p);
+        for (int64_t i = 0; i < r.m; i++)
+            kernel->requantize(
+                &(oct_acc_rows){1, r.n, acc + r.rows[i].acc, expected + r.rows[i].acc, NULL, NULL},
+                &q);
+        cr_assert_arr_eq(codes, expected, (size_t)sums, "%s: codes", kernel->name);
+    }
+    free_room_at_the_end(x, (size_t)r.x_bytes);
+    free_room_at_the_end(packed, packed_size);
+    oct_free(&codes);
+    oct_free(&expected);
+    oct_free(&w);
+    oct_free(&acc);
+    oct_free(&bias);
+    oct_free(&multiplier);
+}
+
+Test(product, of_ragged_rows_is_exact_and_reads_only_its_operands)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 9};
+        for (int round = 0; round < 30; round++)
+            check_ragged(all_kernels[i], &d);
+    }
 }
 
 static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64_t n)

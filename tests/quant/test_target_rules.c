@@ -3,7 +3,7 @@
 #include "core/op/ops.h"
 #include "quant/module/quant_modules.h"
 #include "quant/prepare/report.h"
-#include "quant/kernel/fixed_function.h"
+#include "quant/kernel/qcodes.h"
 #include "tests/quant/deploy.h"
 #include "tests/quant/own_methods.h"
 #include "tests/support/check_status.h"
