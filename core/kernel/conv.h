@@ -54,14 +54,15 @@ typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
     oct_conv_shape s;
     int64_t samples;
-    bool pairs;        /* words of two positions in bfloat16 */
-    bool grad_pairs;   /* what rows of the gradient are */
+    bool bf16;         /* what is multiplied */
+    bool grad_bf16;    /* what rows of the gradient are */
     int64_t ins, outs; /* of a group; ins: of those that a pass is for */
     int64_t block_samples, block_lines, blocks;
     int64_t line_words;            /* of the output */
     int64_t element;               /* bytes of a value in a plane */
     int64_t phases, copies, pitch; /* a line of a plane: (copies, phases, pitch) values */
     int64_t line, sample, plane;   /* values from one to the next */
+    bool quads;                    /* in planes are as OCT_BF16_PARITIES has them */
     bool few_rows;                 /* of one ky */
     int64_t panels, panel_bytes;
 } oct_weight_plan;

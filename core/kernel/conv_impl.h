@@ -5,42 +5,46 @@
 #include "core/kernel/conv.h"
 
 enum {
-    OCT_NATIVE_COLUMNS = 16,  /* of a panel whose words are pairs of bfloat16 */
+    OCT_PAIR_COLUMNS = 16,    /* of a panel whose words are two bfloat16 */
     OCT_DEPTHWISE_LANES = 16, /* channels that are worked together */
     /* Columns that are packed at once, in a loop that vectors take well: a cache line of codes. A
      * multiple of every table's panel. */
     OCT_PACKED_COLUMNS = 64,
 };
 
-/* Returns the words that `values` values of a row take; bfloat16 ones come in pairs. */
-static inline int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
+/* Returns the words that `values` values of a row take; bfloat16 ones are filled up to whole quads. */
+static inline int64_t oct_row_words(const oct_float_kernel *k, bool bf16, int64_t values)
 {
-    if (!pairs) return values;
-    const int64_t count = (values + 1) / 2;
-    return k->native_bf16 ? count : 2 * count;
+    if (!bf16) return values;
+    return (values + 3) / 4 * (k->bf16_words == OCT_BF16_FLOATS ? 4 : 2);
 }
 
-/* Writes the tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a
- * word; returns where the next one goes. */
-static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct_float_kernel *k,
-                                                                       const uint32_t *first,
-                                                                       const uint32_t *second,
-                                                                       char *tile)
+/* Says which elements of a quad word 0 or 1 has in its two halves. */
+static inline void oct_halves_of_word(const oct_float_kernel *k, int word, int *lower, int *upper)
 {
-    if (k->native_bf16) {
-        uint32_t words[OCT_NATIVE_COLUMNS];
-        for (int c = 0; c < OCT_NATIVE_COLUMNS; c++)
-            words[c] = first[c] | second[c] << 16;
-        memcpy(tile, words, sizeof words);
-        return tile + sizeof words;
+    const bool parities = k->bf16_words == OCT_BF16_PARITIES;
+    *lower = parities ? word + 2 : 2 * word;
+    *upper = parities ? word : 2 * word + 1;
+}
+
+/* Returns where element i is in a row of two-byte elements. */
+static inline int64_t oct_place_in_quads(const oct_float_kernel *k, int64_t i)
+{
+    static const int place[4] = {1, 3, 0, 2};
+    return k->bf16_words == OCT_BF16_PARITIES ? i / 4 * 4 + place[i % 4] : i;
+}
+
+/* to = whole quads of bfloat16 elements as OCT_BF16_PARITIES has them; from == to is fine. */
+static inline void oct_order_quads(int64_t elements, const uint16_t *from, uint16_t *to)
+{
+    typedef uint16_t quads __attribute__((vector_size(16)));
+    for (int64_t i = 0; i < elements; i += 8) {
+        const size_t bytes = elements - i < 8 ? 8 : sizeof(quads);
+        quads two = {0};
+        memcpy(&two, from + i, bytes);
+        two = __builtin_shufflevector(two, two, 2, 0, 3, 1, 6, 4, 7, 5);
+        memcpy(to + i, &two, bytes);
     }
-    float *values = (float *)(void *)tile;
-    const int columns = k->col_tile;
-    for (int c = 0; c < columns; c++) {
-        values[c] = oct_bf16_value((uint16_t)second[c]);
-        values[columns + c] = oct_bf16_value((uint16_t)first[c]);
-    }
-    return tile + 2 * columns * (int)sizeof *values;
 }
 
 /* Fills in the part of a plan that is about weight gradients. */
@@ -64,8 +68,9 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
  * The input is transposed into planes, one for each channel, so that a row of the product is a start in a
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
  * further, times the dilation. With a stride, the columns of a line are sorted by their remainder, so that what a tap
- * sees is contiguous. Planes have zeros around them. Gradients become panels of words of one position (float32)
- * or of two neighbours in a line (bfloat16). Both are made for one block of positions after the other.
+ * sees is contiguous. Planes have zeros around them. Gradients become panels of words of one position or, of
+ * bfloat16, two of a quad of neighbours in a line. Both are made for one block of positions after the other; how many a
+ * block of bfloat16 has is the same for all tables, since a call begins with a block of its sums.
  */
 enum {
     /* A patch is transposed at a time: positions of a line, and channels. */

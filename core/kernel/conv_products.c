@@ -134,43 +134,53 @@ OCT_CLONES static void scale_rows(int64_t rows, int64_t channels, const float *f
     }
 }
 
-/* to = from * factor (NULL: 1) as bfloat16, rows of an even number of channels, or of groups that have one. */
-OCT_CLONES static void round_rows(int64_t rows, int64_t channels, const float *from,
-                                  const float *factor, uint16_t *restrict to)
+static inline __attribute__((always_inline)) void round_values(const bool floats, int64_t n,
+                                                               const float *restrict from,
+                                                               const float *factor,
+                                                               void *restrict to)
 {
-    if (!factor) {
-        for (int64_t i = 0; i < rows * channels; i++)
-            to[i] = oct_bf16_of(from[i]);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++, from += channels, to += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = oct_bf16_of(from[c] * factor[c]);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t half = oct_bf16_word(factor ? from[i] * factor[i] : from[i]);
+        if (floats)
+            ((float *)to)[i] = oct_bf16_value((uint16_t)half);
+        else
+            ((uint16_t *)to)[i] = (uint16_t)half;
     }
 }
 
-/* Rounds one row of one group to bfloat16, channels in pairs, filled up with 0; for a kernel without bfloat16 as
- * floats, of each pair the second first (float_kernel.h). */
-static void round_group_row(const oct_float_kernel *k, int64_t n, const float *from,
-                            const float *factor, void *to)
+/* A group's part of rows: `n` channels of `pitch`, times factor (NULL: 1); bytes: of a row that is written. */
+typedef struct group_rows {
+    int64_t rows, n, pitch, bytes;
+    const float *from, *factor;
+} group_rows;
+
+/* Rounds rows to bfloat16 as words of this table, filled up to whole quads. */
+OCT_CLONES static void round_rows(const oct_float_kernel *k, const group_rows *g, char *to)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const uint16_t half = oct_bf16_of(factor ? from[i] * factor[i] : from[i]);
-        if (k->native_bf16)
-            ((uint16_t *)to)[i] = half;
+    const bool floats = k->bf16_words == OCT_BF16_FLOATS;
+    const size_t fill = (size_t)(-g->n & 3) * (floats ? sizeof(float) : sizeof(uint16_t));
+    const float *from = g->from;
+    for (int64_t r = 0; r < g->rows; r++, from += g->pitch, to += g->bytes) {
+        const size_t bytes = (size_t)oct_row_words(k, true, g->n) * 4;
+        memset(to + bytes - fill, 0, fill);
+        if (floats && g->factor)
+            round_values(true, g->n, from, g->factor, to);
+        else if (floats)
+            round_values(true, g->n, from, NULL, to);
+        else if (g->factor)
+            round_values(false, g->n, from, g->factor, to);
         else
-            ((float *)to)[i ^ 1] = oct_bf16_value(half);
+            round_values(false, g->n, from, NULL, to);
+        if (k->bf16_words == OCT_BF16_PARITIES)
+            oct_order_quads((int64_t)bytes / 2, (uint16_t *)(void *)to, (uint16_t *)(void *)to);
     }
-    if (n % 2 && k->native_bf16) ((uint16_t *)to)[n] = 0;
-    if (n % 2 && !k->native_bf16) ((float *)to)[n - 1] = 0;
 }
 
 void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
                         const float *factor, void *out)
 {
-    const oct_float_kernel *k = p->config.kernel;
-    const int64_t groups = p->config.shape.groups, channels = p->config.shape.out_c;
-    const int64_t outs = channels / groups;
+    const int64_t channels = p->config.shape.out_c;
+    const int64_t groups = channels / p->config.shape.groups % 4 ? p->config.shape.groups : 1;
     if (p->grad_rows_are_floats) {
         if (factor)
             scale_rows(rows, channels, grad_y, factor, out);
@@ -178,15 +188,15 @@ void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_
             memcpy(out, grad_y, (size_t)(rows * channels) * sizeof *grad_y);
         return;
     }
-    if (k->native_bf16 && outs % 2 == 0) {
-        round_rows(rows, channels, grad_y, factor, out);
-        return;
-    }
-    const int64_t bytes = (int64_t)p->grad_row_bytes / groups;
-    char *to = out;
-    for (int64_t r = 0; r < rows; r++, grad_y += channels) {
-        for (int64_t g = 0; g < groups; g++, to += bytes)
-            round_group_row(k, outs, grad_y + g * outs, factor ? factor + g * outs : NULL, to);
+    group_rows g = {.rows = rows,
+                    .n = channels / groups,
+                    .pitch = channels,
+                    .bytes = (int64_t)p->grad_row_bytes,
+                    .from = grad_y,
+                    .factor = factor};
+    for (int64_t i = 0; i < groups; i++, g.from += g.n) {
+        round_rows(p->config.kernel, &g, (char *)out + i * g.bytes / groups);
+        if (factor) g.factor += g.n;
     }
 }
 
@@ -200,8 +210,7 @@ typedef struct tap_columns {
     int64_t panel_bytes;
 } tap_columns;
 
-/* Reads `columns` weights from index `at` on as bfloat16, one in the lower half of each word, and zeros after them. The
- * caller combines two outputs to words of pairs. */
+/* Reads `columns` weights from index `at` on as bfloat16, one in the lower half of each word, and zeros after them. */
 static inline __attribute__((always_inline)) void
 read_bf16_words(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict words)
 {
@@ -216,21 +225,39 @@ read_bf16_words(const tap_columns *t, int64_t at, int64_t columns, uint32_t *res
         words[c] = 0;
 }
 
-/* Packs one tap as bfloat16 words: each pair of outputs makes one tile in every panel of the columns. */
-OCT_CLONES static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
+/* Writes the tiles of a quad of outputs in the columns of a panel; returns the bytes. */
+static inline __attribute__((always_inline)) int64_t
+store_quad(const oct_float_kernel *k, uint32_t quad[4][OCT_PACKED_COLUMNS], int64_t column,
+           char *tile)
 {
-    int64_t at = t->at;
-    char *tile = t->tile;
-    for (int64_t o = 0; o < t->outs; o += 2, at += 2 * t->depth) {
-        uint32_t first[OCT_PACKED_COLUMNS], second[OCT_PACKED_COLUMNS];
-        read_bf16_words(t, at, t->columns, first);
-        read_bf16_words(t, at + t->depth, o + 1 < t->outs ? t->columns : 0, second);
+    if (k->bf16_words == OCT_BF16_FLOATS) {
+        float *values = (float *)(void *)tile;
+        for (int i = 0; i < 4; i++, values += k->col_tile)
+            for (int c = 0; c < k->col_tile; c++)
+                values[c] = oct_bf16_value((uint16_t)quad[i][column + c]);
+        return 4 * k->col_tile * (int64_t)sizeof(float);
+    }
+    uint32_t words[2][OCT_PAIR_COLUMNS];
+    for (int i = 0, lower, upper; i < 2; i++) {
+        oct_halves_of_word(k, i, &lower, &upper);
+        for (int c = 0; c < OCT_PAIR_COLUMNS; c++)
+            words[i][c] = quad[lower][column + c] | quad[upper][column + c] << 16;
+    }
+    memcpy(tile, words, sizeof words);
+    return sizeof words;
+}
+
+/* Packs one tap as bfloat16 words: each quad of outputs makes some tiles in every panel of the columns. */
+OCT_CLONES static void pack_quads(const oct_float_kernel *k, const tap_columns *t)
+{
+    int64_t at = t->at, bytes = 0;
+    for (char *tile = t->tile; at < t->at + t->outs * t->depth; tile += bytes) {
+        uint32_t quad[4][OCT_PACKED_COLUMNS];
+        for (int i = 0; i < 4; i++, at += t->depth)
+            read_bf16_words(t, at, at < t->at + t->outs * t->depth ? t->columns : 0, quad[i]);
         char *to = tile;
-        tile = oct_store_pair_tile(k, first, second, to);
-        for (int64_t c = k->col_tile; c < t->columns; c += k->col_tile) {
-            to += t->panel_bytes;
-            oct_store_pair_tile(k, first + c, second + c, to);
-        }
+        for (int64_t c = 0; c < t->columns; c += k->col_tile, to += t->panel_bytes)
+            bytes = store_quad(k, quad, c, to);
     }
 }
 
@@ -282,7 +309,7 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
         t.tile = (char *)packed + g * d->group_bytes + c / k->col_tile * d->panel_bytes +
                  tap * tap_bytes;
         if (p->config.numerics == OCT_NUMERICS_BF16)
-            pack_pairs(k, &t);
+            pack_quads(k, &t);
         else
             pack_floats(k, &t);
     }

@@ -19,11 +19,11 @@
 #include <string.h>
 
 enum {
-    BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
-    CHUNK_SUMS = 32768, /* sums that are written together: they stay in the second-level cache */
-    GROUP_SUMS = 16384, /* the same of each leaf that is computed beside others */
-    GROUP_WORDS = 256,  /* of a row, of such leaves together */
-    CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
+    BLOCK_VALUES = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
+    CHUNK_SUMS = 32768,  /* sums that are written together: they stay in the second-level cache */
+    GROUP_SUMS = 16384,  /* the same of each leaf that is computed beside others */
+    GROUP_WORDS = 256,   /* of a row, of such leaves together */
+    CHUNK_ROWS = 24,     /* a whole number of the microkernel's blocks */
     MAX_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
@@ -39,11 +39,11 @@ static oct_conv_shape reshape_positions(const oct_conv_shape *s, int64_t *sample
     if (!oct_conv_is_pointwise(s)) return reshaped;
     const int64_t plane = s->in_h * s->in_w;
     const bool even = plane % 2 == 0;
-    if (even ? plane * *samples <= BLOCK_WORDS : plane < MERGED_POSITIONS) {
+    if (even ? plane * *samples <= BLOCK_VALUES : plane < MERGED_POSITIONS) {
         reshaped.in_h = 1;
         reshaped.in_w = plane * *samples;
         *samples = *samples > 0;
-    } else if (even && plane <= BLOCK_WORDS) {
+    } else if (even && plane <= BLOCK_VALUES) {
         reshaped.in_h = 1;
         reshaped.in_w = plane;
     } else if (even && s->in_w % 2 != 0) {
@@ -56,36 +56,38 @@ static oct_conv_shape reshape_positions(const oct_conv_shape *s, int64_t *sample
 }
 
 /* Plans a line as (copies, phases, pitch) values: a phase has the columns of one remainder by the stride, `shifts` more
- * than the output; pairs of floats (swapped) have a second copy for odd shifts. */
+ * than the output. Where quads are ordered, copy k begins with value k of a phase, for shifts with remainder k by 4. */
 static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
-    const bool swapped = p->pairs && !p->kernel->native_bf16;
+    const bool floats = !p->bf16 || p->kernel->bf16_words == OCT_BF16_FLOATS;
     const int64_t extent_w = oct_conv_extent(s->kernel_w, s->dilation_w);
     const int64_t shifts = (extent_w - 1) / s->stride_w;
-    const int64_t values = p->line_words * (p->pairs && !swapped ? 2 : 1);
-    p->element = p->pairs && !swapped ? 2 : 4;
+    p->quads = p->bf16 && p->kernel->bf16_words == OCT_BF16_PARITIES;
+    p->element = floats ? 4 : 2;
     p->phases = oct_min_i64(s->stride_w, extent_w);
-    p->copies = swapped && shifts > 0 ? 2 : 1;
-    p->pitch = values + (swapped ? (shifts + 1) / 2 * 2 : shifts);
+    p->copies = p->quads ? oct_min_i64(shifts + 1, 4) : 1;
+    p->pitch = p->line_words * (floats ? 1 : 2) + (p->quads ? (shifts + 3) / 4 * 4 : shifts);
     p->line = p->copies * p->phases * p->pitch;
     p->sample = oct_weight_plane_lines(p, p->block_lines) * p->line;
     p->plane = p->block_samples * p->sample;
 }
 
-/* Plans the gradient of a leaf of `samples` samples, in blocks of samples or lines with about BLOCK_WORDS words. */
+/* Plans the gradient of a leaf of `samples` samples, in blocks of samples or lines with about BLOCK_VALUES values, of
+ * bfloat16 twice as many: as many for all tables, whose sums begin again with a block. */
 static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
 {
     const int64_t tile = c->kernel->col_tile;
     oct_weight_plan p = {
-        .kernel = c->kernel, .samples = samples, .grad_pairs = c->numerics == OCT_NUMERICS_BF16};
+        .kernel = c->kernel, .samples = samples, .grad_bf16 = c->numerics == OCT_NUMERICS_BF16};
     p.s = reshape_positions(&c->shape, &p.samples);
-    p.pairs = p.grad_pairs && c->input != OCT_U16;
+    p.bf16 = p.grad_bf16 && c->input != OCT_U16;
     p.ins = p.s.in_c / p.s.groups;
     p.outs = p.s.out_c / p.s.groups;
-    p.line_words = oct_row_words(c->kernel, p.pairs, p.s.out_w);
+    p.line_words = oct_row_words(c->kernel, p.bf16, p.s.out_w);
     p.few_rows = p.s.kernel_w * p.ins < FEW_ROWS;
-    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p.line_words, 1), 1);
+    int64_t lines = oct_max_i64(BLOCK_VALUES / oct_max_i64(p.s.out_w, 1), 1);
+    if (p.bf16) lines = lines < 4 ? 2 * lines : lines / 4 * 8; /* then blocks of sums are whole */
     p.block_samples = oct_max_i64(oct_min_i64(lines / p.s.out_h, p.samples), 1);
     p.block_lines = oct_min_i64(lines, p.s.out_h);
     p.blocks = (p.samples + p.block_samples - 1) / p.block_samples *
@@ -209,7 +211,7 @@ static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
     const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
     const int64_t column = tap % p->s.kernel_w * p->s.dilation_w;
-    const int64_t shift = column / p->s.stride_w, copy = p->copies == 2 ? shift % 2 : 0;
+    const int64_t shift = column / p->s.stride_w, copy = p->quads ? shift % 4 : 0;
     const int64_t line = copy * p->phases + column % p->s.stride_w;
     return (row * p->line + line * p->pitch + shift - copy) * p->element;
 }
@@ -259,14 +261,14 @@ static void write_sums(const oct_weight_plan *p, int64_t first, int64_t m, const
     }
 }
 
-/* sums (m, outs) = or += the product of m rows and all panels of a group, in bfloat16 pairs or floats. */
+/* sums (m, outs) = or += the product of m rows and all panels of a group, in bfloat16 or floats. */
 static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_t m, float *sums)
 {
     product->panel_bytes = p->panel_bytes;
     product->n = p->outs;
     product->m = m;
     product->acc = sums;
-    if (p->pairs)
+    if (p->bf16)
         p->kernel->bf16(product);
     else
         p->kernel->f32(product);

@@ -116,36 +116,22 @@ OCT_CLONES static void decode_codes16(const patch *t, const uint16_t *codes, int
     }
 }
 
-/* Writes one channel's values, rounded to bfloat16, as pairs of floats with the second first; the second copy has the
- * pairs that begin at odd columns. */
-static void write_float_pairs(const oct_weight_plan *p, const float *from, const patch *t,
-                              float *line)
-{
-    for (int64_t i = 0; i < t->columns; i++) {
-        const int64_t at = t->column + i;
-        const float value = oct_bf16_value(oct_bf16_of(from[i]));
-        line[at ^ 1] = value;
-        if (p->copies == 2 && at > 0) line[p->phases * p->pitch + ((at - 1) ^ 1)] = value;
-    }
-}
-
-/* Writes a transposed patch to its planes, rounded to bfloat16; for a kernel without it as pairs of floats. */
-OCT_CLONES static void write_as_bf16(const oct_weight_plan *p, const float *values, const patch *t)
+/* Writes a transposed patch to its planes, rounded to bfloat16, as that or as floats. */
+OCT_CLONES static void write_rounded(const oct_weight_plan *p, const float *values, const patch *t)
 {
     for (int64_t c = 0; c < t->channels; c++, values += OCT_PATCH_COLUMNS) {
         char *line = t->line + c * p->plane * p->element;
-        if (!p->kernel->native_bf16) {
-            write_float_pairs(p, values, t, (float *)(void *)line);
-            continue;
-        }
         uint16_t *to = (uint16_t *)(void *)line + t->column;
-        for (int64_t i = 0; i < t->columns; i++)
+        float *floats = (float *)(void *)line + t->column;
+        for (int64_t i = 0; p->element == 2 && i < t->columns; i++)
             to[i] = oct_bf16_of(values[i]);
+        for (int64_t i = 0; p->element == 4 && i < t->columns; i++)
+            floats[i] = oct_bf16_value(oct_bf16_of(values[i]));
     }
 }
 
 /* Writes a patch of 8-bit codes of x, (columns, channels), to the planes of its channels: as bfloat16 (2 bytes an
- * element), as pairs of floats (pairs), or as floats. `end`: of x, after which nothing is read. */
+ * element) or as floats. `end`: of x, after which nothing is read. */
 static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
                             const oct_weight_scratch *r)
 {
@@ -156,10 +142,6 @@ static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, c
         return;
     }
     decode_codes(t->channels * OCT_PATCH_COLUMNS, r->codes, x->zero_point, r->values);
-    if (p->pairs) {
-        write_as_bf16(p, r->values, t);
-        return;
-    }
     for (int64_t c = 0; c < t->channels; c++)
         memcpy((float *)(void *)t->line + c * p->plane + t->column,
                r->values + c * OCT_PATCH_COLUMNS, (size_t)t->columns * sizeof(float));
@@ -173,10 +155,10 @@ static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, 
         decode_codes16(t, x->codes16 + t->at, x->zero_point, r->values);
         oct_transpose_f32(t->columns, t->channels, r->values, OCT_PATCH_CHANNELS,
                           (float *)(void *)t->line + t->column, p->plane);
-    } else if (p->pairs) {
+    } else if (p->bf16) {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values,
                           OCT_PATCH_COLUMNS);
-        write_as_bf16(p, r->values, t);
+        write_rounded(p, r->values, t);
     } else {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch,
                           (float *)(void *)t->line + t->column, p->plane);
@@ -202,13 +184,24 @@ static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, i
     }
 }
 
+/* Makes the copies of a line of all planes, with their quads in the order of the kernel, of the line as it is. */
+static void order_line(const oct_weight_plan *p, char *line)
+{
+    for (int64_t c = 0; c < p->ins; c++) {
+        uint16_t *from = (uint16_t *)(void *)line + c * p->plane;
+        for (int64_t copy = p->copies - 1; copy >= 0; copy--)
+            for (int64_t at = 0; at < p->phases * p->pitch; at += p->pitch)
+                oct_order_quads(p->pitch, from + at + copy,
+                                from + copy * p->phases * p->pitch + at);
+    }
+}
+
 /* Writes one line of the input to all planes, patch by patch, with 0 beside the image; at: index of the line in x. */
 static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at,
                            char *line, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const bool swapped = p->pairs && p->element == 4;
-    if (swapped) clear_line(p, line);
+    char *const all = line;
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
         /* Column k of the phase is pixel k * stride_w - left, which is in the image from begin to end. */
         const int64_t left = s->pad_left - phase, right = s->in_w - 1 + left;
@@ -216,8 +209,8 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
         const int64_t begin = oct_min_i64(first, p->pitch);
         const int64_t inside = right < 0 ? 0 : oct_min_i64(p->pitch, right / s->stride_w + 1);
         const int64_t end = oct_max_i64(inside, begin);
-        if (!swapped) clear_columns(p, line, 0, begin);
-        if (!swapped) clear_columns(p, line, end, p->pitch);
+        clear_columns(p, line, 0, begin);
+        clear_columns(p, line, end, p->pitch);
         for (int64_t column = begin; column < end; column += OCT_PATCH_COLUMNS) {
             for (int64_t c = 0; c < p->ins; c += OCT_PATCH_CHANNELS) {
                 const patch t = {.channels = oct_min_i64(OCT_PATCH_CHANNELS, p->ins - c),
@@ -233,6 +226,7 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
             }
         }
     }
+    if (p->quads) order_line(p, all);
 }
 
 void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
@@ -255,108 +249,79 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
     }
 }
 
-/* Reads columns [column, column + count) of the gradient's row as bfloat16, also from pairs of floats, the second
- * first. */
-static void read_grad_bf16(const oct_weight_plan *p, const char *row, int64_t column, int64_t count,
-                           uint16_t *half)
-{
-    if (p->kernel->native_bf16) {
-        memcpy(half, row + column * 2, (size_t)count * sizeof *half);
-        return;
-    }
-    for (int64_t c = 0; c < count; c++)
-        half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
-}
-
-static inline __attribute__((always_inline)) void pair_words(int64_t count,
-                                                             const uint16_t *restrict first,
-                                                             const uint16_t *restrict second,
-                                                             uint32_t *restrict words)
-{
-    for (int64_t c = 0; c < count; c++)
-        words[c] = first[c] | (uint32_t)second[c] << 16;
-}
-
 /* A line of the output is packed from its rows (positions), which are row_bytes apart. */
 typedef struct grad_line {
     const char *rows;
     int64_t row_bytes, column, count; /* count: columns that are packed at once */
 } grad_line;
 
-/* Packs a line as bfloat16 words, each of two neighbouring positions (an odd last one with 0), into the panels. */
-OCT_CLONES static void pack_bf16_pairs(const oct_weight_plan *p, const grad_line *l, char *tile)
+/* words = pairs of two rows; columns in quads (ordered) are put back into their order. */
+static inline __attribute__((always_inline)) void pair_words(int64_t columns, bool quads,
+                                                             const uint16_t *restrict lower,
+                                                             const uint16_t *restrict upper,
+                                                             char *to)
+{
+    typedef uint32_t words __attribute__((vector_size(4 * OCT_PAIR_COLUMNS)));
+    words pairs = {0};
+    for (int64_t c = 0; c < columns; c++)
+        pairs[c] = lower[c] | (uint32_t)upper[c] << 16;
+    if (quads)
+        pairs = __builtin_shufflevector(pairs, pairs, 1, 3, 0, 2, 5, 7, 4, 6, 9, 11, 8, 10, 13, 15,
+                                        12, 14);
+    memcpy(to, &pairs, sizeof pairs);
+}
+
+/* Packs a line into the panels as bfloat16 words, two for each quad of positions (those after the last are 0). */
+OCT_CLONES static void pack_quads(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     static const uint16_t nothing[OCT_PACKED_COLUMNS];
-    const int64_t whole = l->count / OCT_NATIVE_COLUMNS * OCT_NATIVE_COLUMNS;
-    const char *row = l->rows;
-    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
-        const uint16_t *first = (const uint16_t *)(const void *)row + l->column;
-        const uint16_t *second = (const uint16_t *)(const void *)(row + l->row_bytes) + l->column;
-        if (at + 1 == p->s.out_w) second = nothing;
-        char *to = tile;
-        for (int64_t c = 0; c < whole; c += OCT_NATIVE_COLUMNS, to += p->panel_bytes)
-            pair_words(OCT_NATIVE_COLUMNS, first + c, second + c, (uint32_t *)(void *)to);
-        if (whole < l->count) {
-            memset(to, 0, OCT_NATIVE_COLUMNS * sizeof(uint32_t));
-            pair_words(l->count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
+    const int64_t whole = l->count / OCT_PAIR_COLUMNS * OCT_PAIR_COLUMNS;
+    const int64_t rest = (l->count - whole + 3) / 4 * 4;
+    for (int64_t word = 0; word < p->line_words; word++, tile += OCT_PAIR_COLUMNS * 4) {
+        const uint16_t *half[2];
+        int at[2];
+        oct_halves_of_word(p->kernel, (int)(word % 2), &at[0], &at[1]);
+        for (int i = 0; i < 2; i++) {
+            const int64_t position = word / 2 * 4 + at[i];
+            const char *row = l->rows + position * l->row_bytes;
+            half[i] = (const uint16_t *)(const void *)row + l->column;
+            if (position >= p->s.out_w) half[i] = nothing;
         }
-        tile += OCT_NATIVE_COLUMNS * sizeof(uint32_t);
+        char *to = tile;
+        for (int64_t c = 0; c < whole; c += OCT_PAIR_COLUMNS, to += p->panel_bytes)
+            pair_words(OCT_PAIR_COLUMNS, p->quads, half[0] + c, half[1] + c, to);
+        if (rest > 0) pair_words(rest, p->quads, half[0] + whole, half[1] + whole, to);
     }
 }
 
-/* Packs a line for a kernel without bfloat16: pairs of positions as floats, the second first. */
-static void pack_float_pairs(const oct_weight_plan *p, const grad_line *l, char *tile)
-{
-    const int64_t columns = p->kernel->col_tile;
-    const char *row = l->rows;
-    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
-        uint16_t pair[2][OCT_PACKED_COLUMNS] = {{0}};
-        read_grad_bf16(p, row, l->column, l->count, pair[0]);
-        if (at + 1 < p->s.out_w)
-            read_grad_bf16(p, row + l->row_bytes, l->column, l->count, pair[1]);
-        char *to = tile;
-        for (int64_t c = 0; c < l->count; c += columns, to += p->panel_bytes) {
-            float *values = (float *)(void *)to;
-            for (int64_t i = 0; i < columns; i++) {
-                values[i] = oct_bf16_value(pair[1][c + i]);
-                values[columns + i] = oct_bf16_value(pair[0][c + i]);
-            }
-        }
-        tile += 2 * columns * (int64_t)sizeof(float);
-    }
-}
-
-/* Packs a line of the gradient as words of one float, rounded to bfloat16 where the gradient's rows are. */
+/* Packs a line of the gradient as words of one float, with zeros for what fills the line up. */
 static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *tile)
 {
     const char *row = l->rows;
     const int64_t columns = p->kernel->col_tile;
-    for (int64_t at = 0; at < p->s.out_w; at++, row += l->row_bytes, tile += columns) {
+    const bool halves = p->grad_bf16 && p->kernel->bf16_words != OCT_BF16_FLOATS;
+    for (int64_t at = 0; at < p->line_words; at++, row += l->row_bytes, tile += columns) {
         const float *values = (const float *)(const void *)row + l->column;
-        if (!p->grad_pairs && columns == OCT_NATIVE_COLUMNS && l->count == columns) {
-            memcpy(tile, values, OCT_NATIVE_COLUMNS * sizeof *tile);
+        const uint16_t *half = (const uint16_t *)(const void *)row + l->column;
+        if (at < p->s.out_w && !halves && l->count == columns) {
+            memcpy(tile, values, (size_t)columns * sizeof *tile);
             continue;
         }
-        uint16_t half[OCT_PACKED_COLUMNS];
-        if (p->grad_pairs) read_grad_bf16(p, row, l->column, l->count, half);
-        for (int64_t c = 0; c < columns; c++)
-            tile[c] = c >= l->count   ? 0
-                      : p->grad_pairs ? oct_bf16_value((uint16_t)half[c])
-                                      : values[c];
+        memset(tile, 0, (size_t)columns * sizeof *tile);
+        for (int64_t c = 0; at < p->s.out_w && c < l->count; c++)
+            tile[c] = halves ? oct_bf16_value(half[oct_place_in_quads(p->kernel, c)]) : values[c];
     }
 }
 
 /* Packs the gradient of an output line (a row a position) into the panels, some columns at a time. */
 static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
-    const int64_t tile = p->kernel->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
+    const int64_t tile = p->kernel->col_tile, step = p->element == 2 ? OCT_PACKED_COLUMNS : tile;
     grad_line l = {.rows = rows, .row_bytes = row_bytes};
     for (; l.column < p->outs; l.column += step, panel += step / tile * p->panel_bytes) {
         l.count = oct_min_i64(step, p->outs - l.column);
-        if (p->pairs && p->kernel->native_bf16)
-            pack_bf16_pairs(p, &l, panel);
-        else if (p->pairs)
-            pack_float_pairs(p, &l, panel);
+        if (p->element == 2)
+            pack_quads(p, &l, panel);
         else
             pack_floats(p, &l, (float *)(void *)panel);
     }
@@ -366,7 +331,7 @@ void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oc
                             const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t group_bytes = oct_row_words(p->kernel, p->grad_pairs, p->outs) * 4;
+    const int64_t group_bytes = oct_row_words(p->kernel, p->grad_bf16, p->outs) * 4;
     const int64_t row_bytes = s->groups * group_bytes;
     const char *of_group = (const char *)grad + b->group * group_bytes;
     char *to = r->panels;

@@ -1,4 +1,5 @@
-/* Float products with AVX2 and FMA work six rows by two panels of eight columns. */
+/* Float products with AVX2 and FMA work six rows by two panels of eight columns, those of bfloat16, which have two
+ * accumulators for a sum, three by two. */
 #include "core/kernel/float_impl.h"
 
 #include <immintrin.h>
@@ -41,13 +42,32 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)
 #include "core/product/panel.h"
 
-OCT_BF16_BY_F32
+#define PANEL_NAME blocks
+#define PANEL_BLOCK OCT_BF16_BLOCK
+#define PANEL_LANES 8
+#define PANEL_TILE 32
+#define PANEL_ROWS_1 6
+#define PANEL_ROWS_2 3
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_SUM __m256
+#define PANEL_ELEMENT float
+#define PANEL_WORD __m256
+#define PANEL_WEIGHT __m256
+#define PANEL_ZERO() _mm256_setzero_ps()
+#define PANEL_BROADCAST(at) _mm256_broadcast_ss((const float *)(const void *)(at))
+#define PANEL_TILE_AT(at) _mm256_loadu_ps((const float *)(const void *)(at))
+#define PANEL_MADD(sum, word, weight) _mm256_fmadd_ps(word, weight, sum)
+#define PANEL_READ(from, count) read_columns(from, count)
+#define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)
+#include "core/product/panel.h"
+OCT_FLUSHED(bf16, blocks)
 
 const oct_float_kernel oct_float_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
     .col_tile = 8,
-    .native_bf16 = false,
+    .bf16_words = OCT_BF16_FLOATS,
     .f32 = f32,
     .bf16 = bf16,
 };

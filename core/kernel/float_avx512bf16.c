@@ -10,13 +10,14 @@ static inline int32_t word_at(const char *at)
     return word;
 }
 
-#define PANEL_NAME bf16
+#define PANEL_NAME blocks
+#define PANEL_BLOCK (OCT_BF16_BLOCK / 2)
 #define PANEL_LANES 16
 #define PANEL_TILE 64
 #define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
 #define PANEL_SUM __m512
 #define PANEL_ELEMENT float
 #define PANEL_WORD __m512bh
@@ -28,12 +29,13 @@ static inline int32_t word_at(const char *at)
 #define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)
 #define PANEL_WRITE(to, count, sum) _mm512_mask_storeu_ps(to, oct_first_columns(count), sum)
 #include "core/product/panel.h"
+OCT_FLUSHED(bf16, blocks)
 
 const oct_float_kernel oct_float_kernel_avx512bf16 = {
     .isa = OCT_ISA_AVX512BF16,
     .name = "avx512bf16",
     .col_tile = 16,
-    .native_bf16 = true,
+    .bf16_words = OCT_BF16_PARITIES,
     .f32 = oct_product_f32_avx512,
     .bf16 = bf16,
 };

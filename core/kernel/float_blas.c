@@ -90,7 +90,7 @@ static __attribute__((noinline)) void f32(const oct_product *p)
     }
 }
 
-OCT_BF16_BY_F32
+OCT_FLUSHED(bf16, f32)
 
 static pthread_once_t tried = PTHREAD_ONCE_INIT;
 static bool usable;
@@ -124,7 +124,7 @@ const oct_float_kernel oct_float_kernel_blas = {
     .isa = OCT_ISA_BLAS,
     .name = "blas",
     .col_tile = COLUMNS,
-    .native_bf16 = false,
+    .bf16_words = OCT_BF16_FLOATS,
     .present = is_usable,
     .f32 = f32,
     .bf16 = bf16,

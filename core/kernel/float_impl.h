@@ -1,12 +1,14 @@
 /* The tables of float kernels share this.
  *
- * Products that replace the bfloat16 instructions treat denormals as zeros, as those do. Set the mode in one
+ * Products of bfloat16 treat denormals as zeros, as the instructions for them do. Set the mode in one
  * function and compute in another that is not inlined: the compiler knows nothing of the mode. */
 #pragma once
 
 #include "core/kernel/float_kernel.h"
 
 #include <stdint.h>
+
+enum { OCT_BF16_BLOCK = 32 /* elements of a block of bfloat16 products (float_kernel.h) */ };
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -43,12 +45,12 @@ static inline void oct_flush_end(oct_float_mode before)
 #error "the mode in which this processor takes denormals as zeros belongs here"
 #endif
 
-/* Defines `bf16`, which takes words of bfloat16 as floats and runs `f32` with denormals as zeros. */
-#define OCT_BF16_BY_F32                                                                            \
-    static void bf16(const oct_product *p)                                                         \
+/* Defines `name`, which is `product` with denormals as zeros. */
+#define OCT_FLUSHED(name, product)                                                                 \
+    static void name(const oct_product *p)                                                         \
     {                                                                                              \
         const oct_float_mode before = oct_flush_begin();                                           \
-        f32(p);                                                                                    \
+        product(p);                                                                                \
         oct_flush_end(before);                                                                     \
     }
 

@@ -1,11 +1,19 @@
 /* Float kernels are a table of functions for each instruction set, best first in float_kernel_list.def,
  * the scalar reference last. Choice is a pure function of the instruction set.
  *
- * All tables but that of OpenBLAS, which is used where there is none for the processor, give the same bits: float
- * products are fused multiply-adds (one rounding) in the order of the words; bfloat16 products are those of
- * VDPBF16PS: of each pair the second first, each a fused multiply-add of exact products, round to nearest even, denormals
- * as zeros. A machine without that instruction computes the same with floats: its words of bfloat16 operands are floats
- * that hold rounded values, two words a pair with the second element first.
+ * All tables but that of OpenBLAS, which is used where there is none for the processor, give the same bits. Float
+ * products are fused multiply-adds (one rounding) in the order of the words.
+ *
+ * Bfloat16 products are those of TDPBF16PS (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2). The
+ * elements of a row are counted along its runs, and 32 of them are a block:
+ *
+ *     even = fma(x[30], w[30], ... fma(x[2], w[2], fma(x[0], w[0], +0)))    chains of a block
+ *     odd  = fma(x[31], w[31], ... fma(x[3], w[3], fma(x[1], w[1], +0)))
+ *     sum  = sum + (even + odd)
+ *
+ * rounded to nearest even, with denormals as zeros wherever they go in or come out. A last block with fewer elements is
+ * filled up with zeros. A call of a product begins with a new block, and so does every tap or line with a quad: it has a
+ * multiple of four elements, filled up with zeros, in every table.
  */
 #pragma once
 
@@ -19,14 +27,22 @@
 typedef enum oct_numerics { OCT_NUMERICS_LIST(OCT_WORD_ID) } oct_numerics;
 extern const oct_registry oct_numerics_table;
 
+/* How the words of a table hold a quad, four elements of a row of bfloat16. */
+typedef enum oct_bf16_words {
+    OCT_BF16_FLOATS,     /* four words, each the value as a float */
+    OCT_BF16_NEIGHBOURS, /* two words, of elements (0, 1) and (2, 3); the first is the lower half */
+    /* Two words, (2, 0) and (3, 1), each of one chain: VDPBF16PS multiplies the upper half of a word first. */
+    OCT_BF16_PARITIES,
+} oct_bf16_words;
+
 typedef struct oct_float_kernel {
     oct_isa isa;
     const char *name;
     int col_tile; /* columns of a panel; a tile is col_tile words */
-    bool native_bf16;
+    oct_bf16_words bf16_words;
     bool (*present)(void); /* whether what it needs besides instructions is there; NULL: nothing */
     oct_product_fn *f32;
-    oct_product_fn *bf16; /* words as said above */
+    oct_product_fn *bf16; /* of words as bf16_words says */
 } oct_float_kernel;
 
 #define OCT_FLOAT_KERNEL(ISA, isa) extern const oct_float_kernel oct_float_kernel_##isa;

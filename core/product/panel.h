@@ -16,6 +16,9 @@
  *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)   -> PANEL_WORD, PANEL_WEIGHT; at: const char *
  *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
+ * for the bfloat16 products of float_kernel.h also
+ *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another; the sums
+ *                         wait in memory until both are added
  * or, in place of the last two, where sums are not written but become something else at once (and
  * oct_product.add is false),
  *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
@@ -48,10 +51,10 @@ typedef struct PANEL_OWN(_span) {
 } PANEL_OWN(_span);
 
 #ifdef PANEL_STORE
-PANEL_INLINE PANEL_OWN(_quad)
-    PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s, const PANEL_ELEMENT *acc)
+PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
+                                                bool add, const PANEL_ELEMENT *acc)
 {
-    (void)panels, (void)s, (void)acc;
+    (void)panels, (void)s, (void)add, (void)acc;
     return (PANEL_OWN(_quad)){PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
 }
 
@@ -61,12 +64,12 @@ PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
     PANEL_STORE(panels, s->p, s->column, acc, sum->p0, sum->p1, sum->p2, sum->p3);
 }
 #else
-PANEL_INLINE PANEL_OWN(_quad)
-    PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s, const PANEL_ELEMENT *acc)
+PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
+                                                bool add, const PANEL_ELEMENT *acc)
 {
     const int64_t left = s->left;
     PANEL_OWN(_quad) sum = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
-    if (!s->p->add) return sum;
+    if (!add) return sum;
     sum.p0 = PANEL_READ(acc, left);
     if (panels > 1) sum.p1 = PANEL_READ(acc + PANEL_LANES, left - PANEL_LANES);
     if (panels > 2) sum.p2 = PANEL_READ(acc + 2 * PANEL_LANES, left - 2 * PANEL_LANES);
@@ -105,15 +108,82 @@ PANEL_INLINE void PANEL_OWN(_step)(const int panels, PANEL_OWN(_quad) * sum, con
     if (panels > 3) sum->p3 = PANEL_MADD(sum->p3, word, w->p3);
 }
 
+#define PANEL_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#ifdef PANEL_BLOCK
+/* sum += even + odd, and begins new chains. A block that is not full counts as filled up with zeros, which make +0 of a
+ * chain at -0. */
+PANEL_INLINE void PANEL_OWN(_add)(PANEL_SUM *sum, PANEL_SUM *even, PANEL_SUM *odd, bool full)
+{
+    const PANEL_SUM zero = PANEL_ZERO();
+    *sum += full ? *even + *odd : (*even + zero) + (*odd + zero);
+    *even = *odd = zero;
+}
+
+/* Adds the chains of a row's block to its sums; add: there are some already. */
+PANEL_INLINE void PANEL_OWN(_merge)(const int panels, const PANEL_OWN(_span) * s, bool add,
+                                    bool full, PANEL_OWN(_quad) * even, PANEL_OWN(_quad) * odd,
+                                    PANEL_ELEMENT *acc)
+{
+    PANEL_OWN(_quad) sum = PANEL_OWN(_start)(panels, s, add, acc);
+    PANEL_OWN(_add)(&sum.p0, &even->p0, &odd->p0, full);
+    if (panels > 1) PANEL_OWN(_add)(&sum.p1, &even->p1, &odd->p1, full);
+    if (panels > 2) PANEL_OWN(_add)(&sum.p2, &even->p2, &odd->p2, full);
+    if (panels > 3) PANEL_OWN(_add)(&sum.p3, &even->p3, &odd->p3, full);
+    PANEL_OWN(_end)(panels, s, &sum, acc);
+}
+
 PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
                                     const oct_row *row)
 {
-#define PANEL_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define PANEL_BEGIN(r)                                                                             \
+    PANEL_OWN(_quad) even##r = zero, odd##r = zero;                                                \
+    const char *x##r = r < rows ? x + row[r].x : NULL;
+#define PANEL_STEP(r)                                                                              \
+    if (r < rows) {                                                                                \
+        PANEL_OWN(_step)(panels, &even##r, x##r + at, &w);                                         \
+        PANEL_OWN(_step)(panels, &odd##r, x##r + at + 4, &v);                                      \
+    }
+#define PANEL_MERGE(r)                                                                             \
+    if (r < rows) PANEL_OWN(_merge)(panels, s, add, left == 0, &even##r, &odd##r, acc + row[r].acc);
+
+    const PANEL_OWN(_quad) zero = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
+    const char *const x = s->p->x;
+    PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
+    const int64_t stride = s->p->panel_bytes;
+    const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
+    bool add = s->p->add;
+    int64_t left = PANEL_BLOCK; /* words of the block */
+    PANEL_EACH_ROW(PANEL_BEGIN)
+    for (; run < end; run++) {
+        const char *tile = s->panel + run->tile * PANEL_TILE;
+        const int64_t last = run->x + run->words * 4;
+        for (int64_t at = run->x; at < last;) {
+            const int64_t stop = last - at < left * 4 ? last : at + left * 4;
+            left -= (stop - at) / 4;
+            for (; at < stop; at += 8, tile += 2 * PANEL_TILE) {
+                const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
+                const PANEL_OWN(_tiles) v = PANEL_OWN(_load)(panels, tile + PANEL_TILE, stride);
+                PANEL_EACH_ROW(PANEL_STEP)
+            }
+            if (left > 0) continue;
+            PANEL_EACH_ROW(PANEL_MERGE)
+            add = true;
+            left = PANEL_BLOCK;
+        }
+    }
+    if (left == PANEL_BLOCK && (add || s->p->num_runs > 0)) return;
+    PANEL_EACH_ROW(PANEL_MERGE)
+#undef PANEL_MERGE
+}
+#else
+PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
+                                    const oct_row *row)
+{
 #define PANEL_BEGIN(r)                                                                             \
     PANEL_OWN(_quad) sum##r = {0};                                                                 \
     const char *x##r = NULL;                                                                       \
     if (r < rows) {                                                                                \
-        sum##r = PANEL_OWN(_start)(panels, s, acc + row[r].acc);                                   \
+        sum##r = PANEL_OWN(_start)(panels, s, s->p->add, acc + row[r].acc);                        \
         x##r = x + row[r].x;                                                                       \
     }
 #define PANEL_STEP(r)                                                                              \
@@ -135,11 +205,12 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
         }
     }
     PANEL_EACH_ROW(PANEL_END)
+#undef PANEL_END
+}
+#endif
 #undef PANEL_EACH_ROW
 #undef PANEL_BEGIN
 #undef PANEL_STEP
-#undef PANEL_END
-}
 
 typedef void PANEL_OWN(_fn)(const PANEL_OWN(_span) * s, const oct_row *row);
 
@@ -196,6 +267,7 @@ static void PANEL_NAME(const oct_product *p)
 
 #undef PANEL_NAME
 #undef PANEL_LANES
+#undef PANEL_BLOCK
 #undef PANEL_TILE
 #undef PANEL_ROWS_1
 #undef PANEL_ROWS_2

@@ -6,9 +6,9 @@
  * the panel they are multiplied with. So a convolution reads its input in place, and taps that fall
  * into the padding are runs that are not listed.
  *
- * Words are taken in the order of the runs, each column in one accumulator from its start on, so the
- * bits of a result depend on the runs alone: not on how many rows or columns a call has, nor on how an
- * instruction set blocks them.
+ * Words are taken in the order of the runs, each column in one accumulator from its start on (products of bfloat16:
+ * in blocks, core/kernel/float_kernel.h), so the bits of a result depend on the runs alone: not on how many rows or
+ * columns a call has, nor on how an instruction set blocks them.
  */
 #pragma once
 

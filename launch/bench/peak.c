@@ -117,7 +117,7 @@ static oct_status measure_float(const oct_float_kernel *k, bool bf16, double *go
 {
     block b = {0};
     oct_status status = OCT_OK;
-    const bool pairs = bf16 && k->native_bf16;
+    const bool pairs = bf16 && k->bf16_words != OCT_BF16_FLOATS;
     OCT_TRY_OUT(
         make_block(&b, bf16 ? k->bf16 : k->f32, k->col_tile, k->col_tile * WORD, pairs ? 2 : 1));
     fill_rounded(b.words, b.runs[0].words, pairs);

@@ -782,6 +782,27 @@ Test(conv, leaves_side_by_side_of_random_layers)
     }
 }
 
+/* Writes elements, whole quads, as words of a table; returns the bytes. */
+static size_t put_quads(const oct_float_kernel *k, int n, const uint16_t *elements, void *words)
+{
+    static const int parities[4] = {2, 0, 3, 1};
+    for (int i = 0; i < n; i++) {
+        const int at = k->bf16_words == OCT_BF16_PARITIES ? i / 4 * 4 + parities[i % 4] : i;
+        if (k->bf16_words == OCT_BF16_FLOATS)
+            ((float *)words)[i] = oct_bf16_value(elements[i]);
+        else
+            ((uint16_t *)words)[i] = elements[at];
+    }
+    return (size_t)n * (k->bf16_words == OCT_BF16_FLOATS ? 4 : 2);
+}
+
+static float element_of(const char *at, size_t bytes)
+{
+    uint16_t half;
+    memcpy(&half, at + bytes - 2, sizeof half);
+    return oct_bf16_value(half);
+}
+
 Test(conv, gradient_rows_are_scaled_and_rounded)
 {
     oct_conv_shape s = SHAPE(1, 1, 4, 3, 1, 1, 1, 0, 1);
@@ -794,16 +815,121 @@ Test(conv, gradient_rows_are_scaled_and_rounded)
         cr_assert_eq(rows[2], 1.01171875F);
         cr_assert_eq(rows[3], 8);
     }
-    uint16_t halves[2][4];
-    const oct_conv_plan p = plan_of(&s, tables[0], OCT_NUMERICS_BF16, OCT_U8, 1);
-    cr_assert_eq(p.grad_row_bytes, tables[0]->native_bf16 ? 8 : 16);
-    if (!tables[0]->native_bf16) return;
-    oct_conv_grad_rows(&p, 2, grad, factor, halves);
-    cr_assert_eq(halves[0][0], 0x4000);
-    cr_assert_eq(halves[0][1], 0xbf80);
-    cr_assert_eq(halves[0][2], 0x3f82); /* a tie, to even */
-    cr_assert_eq(halves[0][3], 0);
-    cr_assert(isnan((double)oct_bf16_value(halves[1][1])));
+    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+        const oct_conv_plan p = plan_of(&s, tables[t], OCT_NUMERICS_BF16, OCT_U8, 1);
+        const uint16_t want[4] = {0x4000, 0xbf80, 0x3f82 /* a tie, to even */, 0};
+        char rounded[32], quad[16];
+        const size_t bytes = put_quads(tables[t], 4, want, quad);
+        cr_assert_eq(p.grad_row_bytes, bytes);
+        oct_conv_grad_rows(&p, 2, grad, factor, rounded);
+        oct_check_bytes(rounded, quad, (int64_t)bytes, tables[t]->name);
+        int numbers = 0;
+        for (size_t i = bytes; i < 2 * bytes; i += bytes / 4)
+            numbers += element_of(rounded + i, bytes / 4) <= 8;
+        cr_assert_eq(numbers, 3, "%s: a NaN stays one", tables[t]->name);
+    }
+}
+
+/* The definition of float_kernel.h, step by step. */
+
+enum { RUNS = 5, MOST = 192, ROWS = 37, COLUMNS = 50 };
+
+static float flushed(float v)
+{
+    return fabsf(v) < 0x1p-126F ? copysignf(0, v) : v;
+}
+
+static float defined_sum(int n, const uint16_t *x, const uint16_t *w, float sum)
+{
+    for (int first = 0; first < n; first += 32) {
+        float chain[2] = {0, 0};
+        for (int i = first; i < first + 32; i++) {
+            const float a = i < n ? flushed(oct_bf16_value(x[i])) : 0;
+            const float b = i < n ? flushed(oct_bf16_value(w[i])) : 0;
+            chain[i % 2] = flushed(fmaf(a, b, chain[i % 2]));
+        }
+        sum = flushed(flushed(sum) + flushed(chain[0] + chain[1]));
+    }
+    return sum;
+}
+
+/* Products of `n` elements in runs that do not follow each other, of values from one power of two on. */
+typedef struct defined_product {
+    int n, lengths[RUNS];
+    uint16_t x[ROWS * MOST], w[COLUMNS * MOST];
+    float acc[ROWS * COLUMNS];
+} defined_product;
+
+/* exponent < 0: any bits, with infinities, NaN and denormals. */
+static void fill_product(defined_product *d, int exponent, uint64_t *state)
+{
+    d->n = 0;
+    for (int i = 0; i < RUNS; i++)
+        d->n += d->lengths[i] = 4 * (int)pick(state, 1, i % 2 ? 3 : 14);
+    uint16_t *halves[] = {d->x, d->w};
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < (h ? COLUMNS : ROWS) * MOST; i++) {
+            const int power = (exponent + (int)pick(state, 0, 3)) << 7;
+            const int bits = (int)pick(state, 0, 0xffff);
+            halves[h][i] = (uint16_t)(exponent < 0 ? bits : (bits & 0x807f) | power);
+        }
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        d->acc[i] = ldexpf(next_value(state), 2 * (exponent < 0 ? 127 : exponent) - 254);
+}
+
+static void check_defined(const oct_float_kernel *k, const defined_product *d, bool add)
+{
+    const int64_t pitch = 24 * MOST, tile = k->col_tile, word = 4 * tile;
+    char *x = take_dirty((size_t)(ROWS * pitch)), *packed = take_dirty(64 * 4 * MOST * 64);
+    float acc[ROWS * COLUMNS];
+    memcpy(acc, d->acc, sizeof acc);
+    oct_row rows[ROWS];
+    for (int r = 0; r < ROWS; r++) /* not a fixed distance apart */
+        rows[r] = (oct_row){.x = r * pitch + (r > 20 ? 12 : 0), .acc = r * COLUMNS};
+    oct_run runs[RUNS];
+    oct_product p = {x, rows, ROWS, runs, RUNS, packed, 4 * MOST * word, COLUMNS, acc, add, NULL};
+    int64_t at = 0, first = 0;
+    for (int i = 0; i < RUNS; i++, at += 8 + runs[i - 1].words) {
+        const int length = d->lengths[i];
+        runs[i] = (oct_run){.x = 4 * at,
+                            .tile = 2 * at,
+                            .words = length / (k->bf16_words == OCT_BF16_FLOATS ? 1 : 2)};
+        for (int r = 0; r < ROWS; r++)
+            put_quads(k, length, d->x + r * MOST + first, x + rows[r].x + runs[i].x);
+        for (int c = 0; c < COLUMNS; c++) {
+            char words[MOST * 4];
+            put_quads(k, length, d->w + c * MOST + first, words);
+            for (int64_t w = 0; w < runs[i].words; w++)
+                memcpy(packed + c / tile * p.panel_bytes + (runs[i].tile + w) * word + c % tile * 4,
+                       words + 4 * w, 4);
+        }
+        first += length;
+    }
+    k->bf16(&p);
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        const uint16_t *a = d->x + i / COLUMNS * MOST, *b = d->w + i % COLUMNS * MOST;
+        const float want = defined_sum(d->n, a, b, add ? d->acc[i] : 0);
+        if (isnan((double)want))
+            cr_assert(isnan((double)acc[i]), "%s: %a for NaN", k->name, (double)acc[i]);
+        else
+            oct_check_bits_f32(&acc[i], &want, 1, k->name);
+    }
+    oct_free(&x);
+    oct_free(&packed);
+}
+
+Test(conv, products_of_bfloat16_are_those_of_the_definition)
+{
+    static const int exponents[] = {-1, 63, 120, 190};
+    static defined_product d;
+    uint64_t state = 5;
+    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+        if (!is_here(tables[t]) || tables[t] == &oct_float_kernel_blas) continue;
+        for (int i = 0; i < 12; i++) {
+            fill_product(&d, exponents[i % 4], &state);
+            check_defined(tables[t], &d, i % 3 > 0);
+        }
+    }
 }
 
 Test(conv, choice_of_a_table_follows_the_instruction_sets)
