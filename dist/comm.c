@@ -7,7 +7,6 @@
  * is a node of its own and all is sent by messages. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
 #include <fcntl.h>

@@ -9,7 +9,6 @@
 #include "core/kernel/float_kernel.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
-#include "io/model/model_file.h"
 #include "launch/cmd/command.h"
 #include "launch/base/output.h"
 #include "launch/base/meter.h"
@@ -63,7 +62,7 @@ static oct_status fail_unknown_command(const char *name)
 {
     const char *names[64];
     size_t count = oct_command_count();
-    oct_text list = {0};
+    OCT_OWNED(oct_text_free) oct_text list = {0};
     OCT_ASSERT(count <= OCT_COUNT(names));
     for (size_t i = 0; i < count; i++) {
         names[i] = oct_command_at(i)->name;
@@ -74,7 +73,6 @@ static oct_status fail_unknown_command(const char *name)
         oct_fail(OCT_USAGE, "command line: unknown %s '%s'; %s\ncommands: %s",
                  name[0] == '-' ? "option" : "command", name,
                  oct_did_you_mean(hint, name, names, count, "see octet help"), list.data);
-    oct_text_free(&list);
     return status;
 }
 

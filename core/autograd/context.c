@@ -7,7 +7,6 @@
 #include "core/nn/module.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* The lifetimes of activations are learned from a first forward.

@@ -39,8 +39,12 @@ oct_status oct_fail_code(void);
 int oct_status_exit(oct_status status);
 const char *oct_status_meaning(oct_status status);
 
-/* Forwards the failure of a call in a function that has releases to do: sets its `status` and goes
- * to its label `out`. */
+/* Before a declaration: calls release(&variable) when the variable goes out of scope, by whatever way. Variables are
+ * released in the order that is opposite to that of their declarations. json_auto_t does it for JSON. */
+#define OCT_OWNED(release) __attribute__((cleanup(release)))
+
+/* Forwards the failure of a call in a function whose releases depend on how it ends: sets its `status` and goes to its
+ * label `out`. Others let OCT_OWNED release. */
 #define OCT_TRY_OUT(call)                                                                          \
     do {                                                                                           \
         status = (call);                                                                           \

@@ -56,10 +56,10 @@ static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *g
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     const int64_t count = metric->numbers(rows->n);
-    double *parts = NULL;
+    OCT_OWNED(oct_free) double *parts = NULL;
     oct_status status = oct_alloc(&parts, metric->counts ? 1 : (size_t)leaves->local,
                                   (size_t)count * sizeof *parts);
-    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY(group->agree(group, status));
     const int64_t rows_per_sample = oct_goals_rows(&rows->goals);
     for (int64_t leaf = 0; leaf < leaves->local; leaf++) {
         const int64_t first = oct_leaf_begin(leaves, leaf) * rows_per_sample;
@@ -70,10 +70,7 @@ static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *g
         }
     }
     if (!metric->counts) oct_tree_fold_f64(leaves, parts, count);
-    status = group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, numbers);
-out:
-    oct_free(&parts);
-    return status;
+    return group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, numbers);
 }
 
 /* The scores of a column: this rank's, padded to the largest number that a rank has, and those of all ranks on rank 0. */

@@ -2,7 +2,6 @@
  * too, whose order is that of their values. An index has no derivative, so no gradient goes back through
  * it. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 #include "core/tensor/tensor.h"
 
 oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)

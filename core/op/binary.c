@@ -4,7 +4,6 @@
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * a NaN. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 typedef struct bounds {
     float lo, hi;

@@ -1,6 +1,5 @@
 /* Concatenation puts tensors side by side along the last dimension. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

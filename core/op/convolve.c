@@ -9,7 +9,6 @@
 #include "core/base/mem.h"
 #include "core/base/leaves.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <omp.h>
 

@@ -10,7 +10,6 @@
 #include "core/base/int_math.h"
 #include "core/base/rng.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <math.h>
 

@@ -5,7 +5,6 @@
  * of a layer norm a plane is one row and a set all of it; of a group norm a plane is the sample. Sums are
  * taken in double, in the order of the values, so no bit depends on what else is in the batch. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <math.h>
 

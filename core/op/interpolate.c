@@ -1,7 +1,6 @@
 /* Interpolation resizes images: each pixel is the nearest one, or the four around it mixed. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "core/base/cpu.h"
 #include "core/kernel/transpose.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* The mean is taken along one dimension of each sample, or along both of an image's plane. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 /* x is seen as (outer, count, inner), y as (outer, inner). */
 typedef struct mean_view {

@@ -1,6 +1,5 @@
 /* Moving reads the values of each sample in the order of a map; the gradient is added to where they came from. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

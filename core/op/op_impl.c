@@ -1,8 +1,6 @@
 /* Checks that many ops make, so that their sentences are the same everywhere. */
 #include "core/op/op_impl.h"
 
-#include "core/kernel/conv.h"
-
 bool oct_needs_params(oct_context *cx, const char *op, const oct_param *a, const oct_param *b)
 {
     if (!a || !b) oct_context_fail(cx, OCT_USAGE, "%s is called with a parameter that is NULL", op);

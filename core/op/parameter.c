@@ -1,7 +1,6 @@
 /* A parameter is a value of its own (a token), or is added to or multiplied with each sample. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

@@ -6,7 +6,6 @@
  */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <string.h>
 

@@ -3,8 +3,6 @@
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-#include <string.h>
-
 enum { BLOCK = 256 }; /* channels whose sums are taken together */
 
 /* Rows of `channels` values, and how far it is from one channel's weight to the next: 0 or 1. */

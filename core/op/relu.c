@@ -2,7 +2,6 @@
  * decides about the gradient. A NaN stays a NaN, so that a broken run is seen. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 typedef struct activation {
     const char *name;

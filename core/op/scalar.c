@@ -1,7 +1,6 @@
 /* A tensor and one number are added or multiplied, element by element. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <math.h>
 

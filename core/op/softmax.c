@@ -1,7 +1,6 @@
 /* Softmax is exp(x) over the sum of them, along the last dimension; the largest is subtracted first, so
  * that nothing overflows. */
 #include "core/op/op_impl.h"
-#include "core/op/ops.h"
 
 #include <math.h>
 

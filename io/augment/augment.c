@@ -313,17 +313,14 @@ oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *sha
 oct_status oct_augment_run(const oct_augment *a, const oct_draw *draw, oct_image *image,
                            oct_image *map)
 {
-    oct_image spare = {0};
-    oct_status status = OCT_OK;
-    for (int i = 0; i < a->count && status == OCT_OK; i++) {
+    OCT_OWNED(oct_image_free) oct_image spare = {0};
+    for (int i = 0; i < a->count; i++) {
         oct_dice dice = oct_dice_of(draw, i);
         const oct_transform_call call = {a->item[i].value, &dice, &a->mean, &spare};
-        status = a->item[i].transform->run(&call, image, map);
+        OCT_TRY(a->item[i].transform->run(&call, image, map));
     }
-    if (status == OCT_OK && a->h > 0 && (image->h != a->h || image->w != a->w))
-        status = oct_geometry_resize(image, map, &spare, a->h, a->w);
-    oct_image_free(&spare);
-    return status;
+    if (a->h == 0 || (image->h == a->h && image->w == a->w)) return OCT_OK;
+    return oct_geometry_resize(image, map, &spare, a->h, a->w);
 }
 
 oct_status oct_augment_help(oct_text *out)

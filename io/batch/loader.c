@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <omp.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { BYTE_VALUES = 256 };

@@ -235,23 +235,18 @@ oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folde
 
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
 {
-    oct_status status = OCT_OK;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    oct_manifest manifest = {0};
-    char *folder = NULL;
+    OCT_OWNED(oct_manifest_free) oct_manifest manifest = {0};
+    OCT_OWNED(oct_free) char *folder = NULL;
     int64_t step;
     bool newer;
 
     *ckpt = (oct_checkpoint){0};
     if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, false, &newer);
-    OCT_TRY_OUT(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
-                      : oct_strdup(&folder, "."));
-    OCT_TRY_OUT(oct_manifest_read(&manifest, folder, false));
-    status = open_file(ckpt, path, oct_manifest_find(&manifest, step), false, &newer);
-out:
-    oct_free(&folder);
-    oct_manifest_free(&manifest);
-    return status;
+    OCT_TRY(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
+                  : oct_strdup(&folder, "."));
+    OCT_TRY(oct_manifest_read(&manifest, folder, false));
+    return open_file(ckpt, path, oct_manifest_find(&manifest, step), false, &newer);
 }
 
 oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, int64_t step)

@@ -142,10 +142,9 @@ static oct_status check_items(oct_h5 *h5, const char *file, const oct_saved_arra
                               bool optimizer)
 {
     enum { NAMED = 3 };
-    oct_status status = OCT_OK;
     const char *first_missing = NULL, *path;
     size_t missing = 0, surplus = 0;
-    oct_text names = {0};
+    OCT_OWNED(oct_text_free) oct_text names = {0};
 
     for (size_t i = list->count; i-- > 0;) {
         if (oct_h5_has(h5, list->items[i].path)) continue;
@@ -160,16 +159,13 @@ static oct_status check_items(oct_h5 *h5, const char *file, const oct_saved_arra
     for (size_t next = 0; (path = oct_h5_next_dataset(h5, "", &next));) {
         const bool unasked = !optimizer && strncmp(path, "optimizer/", strlen("optimizer/")) == 0;
         if (unasked || is_known(list, path) || ++surplus > NAMED) continue;
-        OCT_TRY_OUT(oct_text_add(&names, "%s%s", surplus > 1 ? ", " : "", path));
+        OCT_TRY(oct_text_add(&names, "%s%s", surplus > 1 ? ", " : "", path));
     }
-    OCT_CHECK_OUT(
-        surplus == 0, OCT_DATA,
-        "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "
-        "%s",
-        file, surplus, names.data);
-out:
-    oct_text_free(&names);
-    return status;
+    OCT_CHECK(surplus == 0, OCT_DATA,
+              "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "
+              "%s",
+              file, surplus, names.data);
+    return OCT_OK;
 }
 
 /* Refuses a value outside of what the model allows there. */
@@ -200,28 +196,24 @@ static void set_updates(const oct_checkpoint *ckpt, oct_optim *optim)
 
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
 {
-    oct_status status = OCT_OK;
-    oct_saved_arrays list = {0};
+    OCT_OWNED(oct_saved_arrays_free) oct_saved_arrays list = {0};
     oct_h5 *h5 = ckpt->file;
-    uint8_t *bytes = NULL;
+    OCT_OWNED(oct_free) uint8_t *bytes = NULL;
 
-    OCT_TRY_OUT(list_wanted(&list, root, optim, ckpt->info.updates > 0));
-    OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
-    OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
+    OCT_TRY(list_wanted(&list, root, optim, ckpt->info.updates > 0));
+    OCT_TRY(check_items(h5, ckpt->path, &list, optim != NULL));
+    OCT_TRY(oct_alloc(&bytes, list.bytes, 1));
     for (size_t i = list.count; i-- > 0;) { /* a layer says more than the optimizer before it */
         const oct_saved_array *a = &list.items[i];
-        OCT_TRY_OUT(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
-        OCT_TRY_OUT(check_range(ckpt->path, a, bytes + a->offset));
+        OCT_TRY(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
+        OCT_TRY(check_range(ckpt->path, a, bytes + a->offset));
     }
     for (size_t i = 0; i < list.count; i++) {
         const oct_saved_array *a = &list.items[i];
         if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
     set_updates(ckpt, optim);
-out:
-    oct_saved_arrays_free(&list);
-    oct_free(&bytes);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
@@ -229,7 +221,7 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
 {
     const bool first = group->rank == 0;
     oct_status status, first_status = OCT_OK;
-    oct_saved_arrays list = {0};
+    OCT_OWNED(oct_saved_arrays_free) oct_saved_arrays list = {0};
     oct_h5 *h5 = ckpt->file;
     status = list_wanted(&list, root, optim, ckpt->info.updates > 0);
     /* All of it must be there with its types and shapes before a value changes. */
@@ -238,20 +230,18 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
         const oct_saved_array *a = &list.items[i];
         status = oct_h5_read(h5, a->path, a->dtype, a->shape, NULL);
     }
-    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY(group->agree(group, status));
     /* What rank 0 cannot read is reported at the end: all ranks keep to the order of the arrays. */
     for (size_t i = 0; i < list.count; i++) {
         const oct_saved_array *a = &list.items[i];
         if (first && first_status == OCT_OK)
             first_status = oct_h5_read(h5, a->path, a->dtype, a->shape, a->data);
         if (first && first_status == OCT_OK) first_status = check_range(ckpt->path, a, a->data);
-        if (a->bytes > 0) OCT_TRY_OUT(group->broadcast(group, a->data, a->bytes, 0));
+        if (a->bytes > 0) OCT_TRY(group->broadcast(group, a->data, a->bytes, 0));
     }
-    OCT_TRY_OUT(group->agree(group, first_status));
+    OCT_TRY(group->agree(group, first_status));
     set_updates(ckpt, optim);
-out:
-    oct_saved_arrays_free(&list);
-    return status;
+    return OCT_OK;
 }
 
 /* Adds a line where an array is missing in the file, or has another type or shape there. */
@@ -272,23 +262,20 @@ static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
                                   oct_text *differences)
 {
-    oct_status status = OCT_OK;
-    oct_saved_arrays list = {0};
+    OCT_OWNED(oct_saved_arrays_free) oct_saved_arrays list = {0};
     const char *path;
 
-    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, NULL, false, false));
+    OCT_TRY(oct_saved_arrays_list(&list, root, NULL, false, false));
     for (size_t i = 0; i < list.count; i++)
-        OCT_TRY_OUT(compare_array(ckpt->file, &list.items[i], differences));
+        OCT_TRY(compare_array(ckpt->file, &list.items[i], differences));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, compare_paths);
     for (size_t next = 0; (path = oct_h5_next_dataset(ckpt->file, "state/", &next));) {
         char name[OCT_ITEM_PATH];
         if (is_known(&list, path)) continue;
         make_module_path(name, path);
-        OCT_TRY_OUT(oct_text_add(differences, "%s: only there\n", name));
+        OCT_TRY(oct_text_add(differences, "%s: only there\n", name));
     }
-out:
-    oct_saved_arrays_free(&list);
-    return status;
+    return OCT_OK;
 }
 
 /* The walk of oct_checkpoint_fold. */

@@ -129,27 +129,24 @@ static void copy_into_image(saving *s, oct_saved_array *a)
 /* Makes the image of the file, with its small arrays; the others stay where they are. */
 static oct_status lay_out_image(saving *s)
 {
-    oct_status status = OCT_OK;
     oct_saved_arrays *list = &s->list;
-    oct_h5 *h5 = NULL;
+    OCT_OWNED(oct_h5_close) oct_h5 *h5 = NULL;
     /* As a rule the image has no more than this: what it does not use costs nothing, more costs a copy. */
     enum { INFO_BYTES = 1 << 16, ARRAY_HEADER_BYTES = 1 << 12 };
     const size_t texts = (s->info.recipe ? strlen(s->info.recipe) : 0) +
                          (s->info.class_names ? strlen(s->info.class_names) : 0);
-    OCT_TRY_OUT(
+    OCT_TRY(
         oct_h5_create(&h5, list->bytes + texts + INFO_BYTES + list->count * ARRAY_HEADER_BYTES));
-    OCT_TRY_OUT(write_info(h5, &s->info));
+    OCT_TRY(write_info(h5, &s->info));
     for (size_t i = 0; i < list->count; i++) {
         oct_saved_array *a = &list->items[i];
-        OCT_TRY_OUT(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
+        OCT_TRY(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
     }
-    OCT_TRY_OUT(oct_h5_finish(&h5, false, &s->image, &s->size));
+    OCT_TRY(oct_h5_finish(&h5, false, &s->image, &s->size));
     for (size_t i = 0; i < list->count; i++)
         if (is_copied_early(&list->items[i])) copy_into_image(s, &list->items[i]);
     if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, compare_offsets);
-out:
-    oct_h5_close(&h5);
-    return status;
+    return OCT_OK;
 }
 
 /* Hashes and writes bytes, chunk by chunk. */
@@ -200,13 +197,12 @@ out:
 static oct_status delete_unlisted(const saving *s, const char *path)
 {
     char why[1024];
-    oct_manifest on_disk = {0};
+    OCT_OWNED(oct_manifest_free) oct_manifest on_disk = {0};
     const oct_status status = oct_fail_code();
     snprintf(why, sizeof why, "%s", oct_error_message(0));
     if (oct_manifest_read(&on_disk, s->folder, false) == OCT_OK &&
         !oct_manifest_find(&on_disk, s->info.step))
         unlink(path);
-    oct_manifest_free(&on_disk);
     return oct_fail(status, "%s", why);
 }
 
@@ -214,14 +210,15 @@ static oct_status delete_unlisted(const saving *s, const char *path)
 static oct_status write_saving(saving *s, oct_checkpoint_file *file)
 {
     oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    oct_manifest old = {0};
+    char name[OCT_CHECKPOINT_NAME];
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_manifest_free) oct_manifest old = {0};
     oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
-    OCT_TRY_OUT(oct_make_folders(s->folder));
+    OCT_TRY(oct_make_folders(s->folder));
     oct_file_clean(s->folder);
-    OCT_TRY_OUT(oct_format(&path, "%s/%s", s->folder, oct_checkpoint_name(s->info.step, name)));
-    OCT_TRY_OUT(oct_manifest_read(&old, s->folder, true));
-    OCT_TRY_OUT(write_file(s, path, entry.digest));
+    OCT_TRY(oct_format(&path, "%s/%s", s->folder, oct_checkpoint_name(s->info.step, name)));
+    OCT_TRY(oct_manifest_read(&old, s->folder, true));
+    OCT_TRY(write_file(s, path, entry.digest));
     status = oct_manifest_commit(&old, &entry, s->keep, s->folder);
     if (status != OCT_OK) status = delete_unlisted(s, path);
     if (status == OCT_OK && file) {
@@ -229,9 +226,6 @@ static oct_status write_saving(saving *s, oct_checkpoint_file *file)
         memcpy(file->digest, entry.digest, sizeof file->digest);
         path = NULL;
     }
-out:
-    oct_free(&path);
-    oct_manifest_free(&old);
     return status;
 }
 

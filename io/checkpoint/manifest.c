@@ -169,7 +169,7 @@ static oct_status examine_step_file(const char *folder, bool strict, oct_manifes
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
 
     OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
@@ -185,7 +185,6 @@ static oct_status examine_step_file(const char *folder, bool strict, oct_manifes
     entry->bytes = size;
     oct_sha256(bytes, size, entry->digest);
     entry->damaged = !oct_h5_checksum_fits(bytes, size);
-    oct_free(&bytes);
     return OCT_OK;
 }
 
@@ -243,43 +242,38 @@ const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_
 
 oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder)
 {
-    oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], hex[65], *path = NULL;
-    oct_text text = {0};
+    char name[OCT_CHECKPOINT_NAME], hex[65];
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
 
-    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
-    OCT_TRY_OUT(oct_text_add(&text, "{\"schema\": %d, \"checkpoints\": [", SCHEMA));
+    OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
+    OCT_TRY(oct_text_add(&text, "{\"schema\": %d, \"checkpoints\": [", SCHEMA));
     for (size_t i = 0; i < manifest->count; i++) {
         const oct_manifest_entry *entry = &manifest->entries[i];
-        OCT_TRY_OUT(oct_text_add(
+        OCT_TRY(oct_text_add(
             &text, "%s\n  {\"file\": \"%s\", \"step\": %lld, \"bytes\": %llu, \"sha256\": \"%s\"}",
             i ? "," : "", oct_checkpoint_name(entry->step, name), (long long)entry->step,
             (unsigned long long)entry->bytes, oct_hex(entry->digest, hex)));
     }
-    OCT_TRY_OUT(oct_text_add(&text, "\n]}\n"));
-    status = oct_file_write(path, text.data, text.length);
-out:
-    oct_free(&path);
-    oct_text_free(&text);
-    return status;
+    OCT_TRY(oct_text_add(&text, "\n]}\n"));
+    return oct_file_write(path, text.data, text.length);
 }
 
 oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,
                                oct_keep keep, const char *folder)
 {
-    oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    oct_manifest new = {0};
+    OCT_OWNED(oct_manifest_free) oct_manifest new = {0};
     int64_t newest = 1;
 
-    OCT_TRY_OUT(add_entry(&new, entry));
+    OCT_TRY(add_entry(&new, entry));
     for (size_t i = 0; i < old->count; i++) {
         const oct_manifest_entry *e = &old->entries[i];
         if (e->damaged || e->step >= entry->step) continue;
         if (newest++ < keep.newest || e->step == keep.always || e->step == keep.best)
-            OCT_TRY_OUT(add_entry(&new, e));
+            OCT_TRY(add_entry(&new, e));
     }
-    OCT_TRY_OUT(oct_manifest_write(&new, folder));
+    OCT_TRY(oct_manifest_write(&new, folder));
     for (size_t i = 0; i < old->count; i++) {
         const oct_manifest_entry *e = &old->entries[i];
         if (e->damaged || oct_manifest_find(&new, e->step)) continue;
@@ -288,9 +282,7 @@ oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry
         unlink(path);
         oct_free(&path);
     }
-out:
-    oct_manifest_free(&new);
-    return status;
+    return OCT_OK;
 }
 
 void oct_manifest_free(oct_manifest *manifest)

@@ -118,18 +118,16 @@ static oct_status convert_rows(const conversion *t)
 {
     const int64_t row = oct_array_row(t->array),
                   block_rows = row < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / (row > 0 ? row : 1) : 1;
-    uint8_t *rows = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) uint8_t *rows = NULL;
     OCT_TRY(oct_alloc(&rows, (size_t)(block_rows * row), t->array->bytes));
-    for (int64_t first = 0, n; first < t->count && status == OCT_OK; first += n) {
+    for (int64_t first = 0, n; first < t->count; first += n) {
         const int64_t left = t->count - first;
         n = t->positions ? 1 : left < block_rows ? left : block_rows;
-        status = oct_array_read(t->array, t->positions ? t->positions[first] : first, n, rows);
-        for (int64_t k = 0; k < n * row && status == OCT_OK; k++)
-            status = t->convert(t, first * row + k, rows + (size_t)k * t->array->bytes);
+        OCT_TRY(oct_array_read(t->array, t->positions ? t->positions[first] : first, n, rows));
+        for (int64_t k = 0; k < n * row; k++)
+            OCT_TRY(t->convert(t, first * row + k, rows + (size_t)k * t->array->bytes));
     }
-    oct_free(&rows);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status convert_label(const conversion *t, int64_t i, const uint8_t *element)
@@ -268,7 +266,7 @@ static oct_status open_images(oct_dataset *data, opening *r)
 oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
     opening r = {.source = source, .kind = source->format->arrays, .split = split};
-    oct_array labels = {.span = OCT_SPAN_NONE};
+    OCT_OWNED(oct_array_close) oct_array labels = {.span = OCT_SPAN_NONE};
     OCT_TRY(oct_alloc(&data->store, 1, sizeof(array_store)));
     OCT_TRY(check_source(&r));
     if (!source->labels_only) OCT_TRY(open_images(data, &r));
@@ -276,22 +274,18 @@ oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, 
     if (source->goal == OCT_GOAL_NONE) return OCT_OK;
     if (source->goal == OCT_GOAL_INPUT && !(source->labels && *source->labels)) return OCT_OK;
     array_store *s = data->store;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(open_array(&r, LABELS, &labels));
+    OCT_TRY(open_array(&r, LABELS, &labels));
     if (source->labels_only) {
         data->count = labels.shape.dim[0];
-        if (r.drawn) OCT_TRY_OUT(draw_split(&r, &labels, &s->positions, &data->count));
+        if (r.drawn) OCT_TRY(draw_split(&r, &labels, &s->positions, &data->count));
     } else {
-        OCT_CHECK_OUT(labels.shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
-                      "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels.name,
-                      labels.shape.dim[0], s->images.name, s->images.shape.dim[0]);
+        OCT_CHECK(labels.shape.dim[0] == s->images.shape.dim[0], OCT_DATA,
+                  "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels.name,
+                  labels.shape.dim[0], s->images.name, s->images.shape.dim[0]);
     }
-    status = source->goal == OCT_GOAL_VALUES ? read_values(data, &labels, s->positions)
-             : source->goal == OCT_GOAL_MAP  ? keep_maps(data, source, &labels)
-                                             : read_classes(data, &labels, s->positions);
-out:
-    oct_array_close(&labels);
-    return status;
+    return source->goal == OCT_GOAL_VALUES ? read_values(data, &labels, s->positions)
+           : source->goal == OCT_GOAL_MAP  ? keep_maps(data, source, &labels)
+                                           : read_classes(data, &labels, s->positions);
 }
 
 /* Reads the class map of a sample, -1 for no class: a negative number, or 255 where there are fewer classes. */
@@ -300,25 +294,23 @@ static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *ma
     const array_store *s = data->store;
     const oct_array *a = &s->maps;
     const int64_t h = a->shape.dim[1], w = a->shape.dim[2];
-    uint8_t *raw = NULL;
+    OCT_OWNED(oct_free) uint8_t *raw = NULL;
     OCT_TRY(oct_image_resize(map, OCT_S32, h, w, 1));
     OCT_TRY(oct_alloc(&raw, (size_t)(h * w), a->bytes));
-    oct_status status = oct_array_read(a, index, 1, raw);
-    for (int64_t i = 0; i < h * w && status == OCT_OK; i++) {
+    OCT_TRY(oct_array_read(a, index, 1, raw));
+    for (int64_t i = 0; i < h * w; i++) {
         int64_t number = -1;
         if (!oct_array_whole(a, raw + (size_t)i * a->bytes, &number) ||
             oct_is_no_class(data, number))
             number = -1;
-        if (number >= data->classes)
-            status = oct_fail(OCT_DATA,
-                              "%s: sample %" PRId64 ", pixel (%" PRId64 ", %" PRId64
-                              ") has class %" PRId64 ", but there are %" PRId64
-                              "; raise data.classes or mend the map (255 is no class)",
-                              a->name, index, i / w, i % w, number, data->classes);
+        OCT_CHECK(number < data->classes, OCT_DATA,
+                  "%s: sample %" PRId64 ", pixel (%" PRId64 ", %" PRId64 ") has class %" PRId64
+                  ", but there are %" PRId64
+                  "; raise data.classes or mend the map (255 is no class)",
+                  a->name, index, i / w, i % w, number, data->classes);
         ((int32_t *)map->data)[i] = number < 0 ? -1 : (int32_t)number;
     }
-    oct_free(&raw);
-    return status;
+    return OCT_OK;
 }
 
 /* Reads the image of a sample and, for OCT_GOAL_MAP, its class map. OCT_DATA where a float is not finite. */

@@ -338,23 +338,20 @@ static oct_status make_goals(reading *r, const split_rows *p)
 
 static oct_status open_split(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
-    reading r = {.data = data, .source = source};
-    oct_status status = OCT_OK;
+    OCT_OWNED(free_reading) reading r = {.data = data, .source = source};
     const split_rows *p = &r.splits[split == OCT_TEST];
-    OCT_TRY_OUT(read_tables(&r));
-    OCT_TRY_OUT(check_columns(&r));
-    OCT_TRY_OUT(make_goals(&r, p));
+    OCT_TRY(read_tables(&r));
+    OCT_TRY(check_columns(&r));
+    OCT_TRY(make_goals(&r, p));
     data->count = p->count;
-    if (source->labels_only) goto out;
-    OCT_TRY_OUT(add_pictures(&r, p));
+    if (source->labels_only) return OCT_OK;
+    OCT_TRY(add_pictures(&r, p));
     for (int i = 0; split == OCT_TRAIN && r.names && i < 2; i++)
         warn_of_mixture(&r.splits[i]);
     if (split == OCT_TRAIN && r.splits[1].csv == p->csv)
         oct_log(OCT_LOG_INFO, "%s: no table for the test; %g of its rows are kept for it",
                 p->csv->path, source->split);
-out:
-    free_reading(&r);
-    return status;
+    return OCT_OK;
 }
 
 const oct_dataset_format oct_dataset_csv = {

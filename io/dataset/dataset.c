@@ -123,16 +123,15 @@ static oct_status check_gaps(const opening *l, const oct_dataset *const splits[2
 static oct_status count_classes(const opening *l, int64_t *classes)
 {
     const oct_split other = l->split == OCT_TRAIN ? OCT_TEST : OCT_TRAIN;
-    oct_dataset labels = {.format = l->format};
+    OCT_OWNED(oct_dataset_close) oct_dataset labels = {.format = l->format};
     oct_dataset_source source = l->source;
     source.labels_only = true;
-    oct_status status = l->format->open(&labels, &source, other);
     const oct_dataset *splits[2];
     splits[l->split] = l->data;
     splits[other] = &labels;
-    if (status != OCT_OK) goto out;
-    OCT_TRY_OUT(check_labels(l, l->data, l->split, OCT_CLASSES_MAX));
-    OCT_TRY_OUT(check_labels(l, &labels, other, OCT_CLASSES_MAX));
+    OCT_TRY(l->format->open(&labels, &source, other));
+    OCT_TRY(check_labels(l, l->data, l->split, OCT_CLASSES_MAX));
+    OCT_TRY(check_labels(l, &labels, other, OCT_CLASSES_MAX));
     largest_label top = {.label = INT64_MIN};
     for (int k = 0; k < 2; k++) {
         const oct_split split = k == 0 ? l->split : other;
@@ -141,13 +140,10 @@ static oct_status count_classes(const opening *l, int64_t *classes)
                 top = (largest_label){split, splits[split]->labels[i], i};
     }
     *classes = top.label - l->source.first_label + 1;
-    OCT_CHECK_OUT(*classes > 1, OCT_DATA,
-                  "%s: every label is %" PRId64 "; at least two classes are needed", l->folder.text,
-                  l->source.first_label);
-    status = check_gaps(l, splits, &top);
-out:
-    oct_dataset_close(&labels);
-    return status;
+    OCT_CHECK(*classes > 1, OCT_DATA,
+              "%s: every label is %" PRId64 "; at least two classes are needed", l->folder.text,
+              l->source.first_label);
+    return check_gaps(l, splits, &top);
 }
 
 /* Counts or checks the classes, and numbers labels from 0. Formats that know the classes by name have done both. */
@@ -349,29 +345,25 @@ static oct_status share_dataset(oct_dataset *data, const oct_collective *group)
 {
     const bool first = group->rank == 0;
     shared_head head = {.data = *data};
-    void *index = NULL;
+    OCT_OWNED(oct_free) void *index = NULL;
     oct_status status = OCT_OK;
     for (int64_t i = 0; first && data->class_names && i < data->classes; i++)
         head.name_bytes += strlen(data->class_names[i]) + 1;
     if (first) status = data->format->pack(data, &index, &head.index_bytes);
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(group->broadcast(group, &head, sizeof head, 0));
+    OCT_TRY(group->agree(group, status));
+    OCT_TRY(group->broadcast(group, &head, sizeof head, 0));
     if (!first) status = make_room(data, &head, &index);
-    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY(group->agree(group, status));
     const size_t count = (size_t)data->count, classes = (size_t)data->classes;
     if (data->labels)
-        OCT_TRY_OUT(group->broadcast(group, data->labels, count * sizeof *data->labels, 0));
+        OCT_TRY(group->broadcast(group, data->labels, count * sizeof *data->labels, 0));
     if (data->values)
-        OCT_TRY_OUT(group->broadcast(group, data->values, count * classes * sizeof(float), 0));
-    if (data->class_names)
-        OCT_TRY_OUT(group->broadcast(group, names_text(data), head.name_bytes, 0));
-    OCT_TRY_OUT(group->broadcast(group, index, head.index_bytes, 0));
+        OCT_TRY(group->broadcast(group, data->values, count * classes * sizeof(float), 0));
+    if (data->class_names) OCT_TRY(group->broadcast(group, names_text(data), head.name_bytes, 0));
+    OCT_TRY(group->broadcast(group, index, head.index_bytes, 0));
     if (!first && data->class_names) point_to_names(data);
     if (!first) status = data->format->unpack(data, index, head.index_bytes);
-    status = group->agree(group, status);
-out:
-    oct_free(&index);
-    return status;
+    return group->agree(group, status);
 }
 
 oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)

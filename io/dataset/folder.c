@@ -172,7 +172,8 @@ static oct_status add_pictures(reading *r, int64_t class, char **names, int64_t 
 static oct_status draw_pictures(const reading *r, int64_t class, listing *l)
 {
     const oct_split_draw d = {l->count, r->source->split, r->source->seed, (uint32_t) class};
-    int64_t *positions = NULL, chosen;
+    OCT_OWNED(oct_free) int64_t *positions = NULL;
+    int64_t chosen;
     OCT_CHECK(l->count > 1 || d.share >= 1, OCT_DATA,
               "%s/%s: holds one picture; %s where data.split draws the test", r->source->folder,
               r->class_names[class],
@@ -181,7 +182,6 @@ static oct_status draw_pictures(const reading *r, int64_t class, listing *l)
     for (int64_t i = 0; i < chosen; i++)
         l->name[i] = l->name[positions[i]];
     l->count = chosen;
-    oct_free(&positions);
     return OCT_OK;
 }
 
@@ -225,17 +225,15 @@ static oct_status index_classes(reading *r)
 /* Refuses class folders of the test that train lacks: training knows the classes, so others are never right. */
 static oct_status check_test_classes(reading *r)
 {
-    listing l = {0};
-    oct_status status = list_classes(r, r->split_folder, &l);
-    for (int64_t i = 0; i < l.count && status == OCT_OK; i++)
-        if (!bsearch(&l.name[i], r->class_names, (size_t)r->num_classes, sizeof *r->class_names,
-                     compare_bytes))
-            status = oct_fail(OCT_DATA,
-                              "%s/%s/%s: the class is not in train; move the folder away or add it "
-                              "to train",
-                              r->source->folder, r->split_folder, l.name[i]);
-    free_listing(&l);
-    return status;
+    OCT_OWNED(free_listing) listing l = {0};
+    OCT_TRY(list_classes(r, r->split_folder, &l));
+    for (int64_t i = 0; i < l.count; i++)
+        OCT_CHECK(bsearch(&l.name[i], r->class_names, (size_t)r->num_classes,
+                          sizeof *r->class_names, compare_bytes),
+                  OCT_DATA,
+                  "%s/%s/%s: the class is not in train; move the folder away or add it to train",
+                  r->source->folder, r->split_folder, l.name[i]);
+    return OCT_OK;
 }
 
 /* Checks the classes and indexes the pictures of the split. */
@@ -277,7 +275,7 @@ static oct_status index_pictures(reading *r)
 static oct_status open_split(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
     reading r = {.data = data, .source = source, .split = split};
-    listing classes = {0};
+    OCT_OWNED(free_listing) listing classes = {0};
     OCT_CHECK(realpath(source->folder, r.root), OCT_DATA, "%s: %s", source->folder,
               strerror(errno));
     OCT_TRY(oct_pictures_begin(data, source, r.root));
@@ -291,12 +289,10 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     r.drawn = !test && !val;
     r.split_folder = train ? "train" : "";
     if (!r.drawn && r.split == OCT_TEST) r.split_folder = test ? "test" : "val";
-    oct_status status = list_classes(&r, r.drawn ? r.split_folder : "train", &classes);
+    OCT_TRY(list_classes(&r, r.drawn ? r.split_folder : "train", &classes));
     r.class_names = classes.name;
     r.num_classes = classes.count;
-    if (status == OCT_OK) status = index_pictures(&r);
-    free_listing(&classes);
-    return status;
+    return index_pictures(&r);
 }
 
 const oct_dataset_format oct_dataset_folder = {

@@ -236,11 +236,10 @@ static oct_status read_label_file(int32_t **labels, int64_t *count, const char *
                                   const char *name)
 {
     uint32_t dims[MAX_DIMS] = {0};
-    uint8_t *bytes = NULL;
+    OCT_OWNED(oct_free) uint8_t *bytes = NULL;
     int type = 0;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(read_in_folder(folder, name, 1, &type, dims, &bytes));
-    OCT_TRY_OUT(oct_alloc(labels, dims[0], sizeof **labels));
+    OCT_TRY(read_in_folder(folder, name, 1, &type, dims, &bytes));
+    OCT_TRY(oct_alloc(labels, dims[0], sizeof **labels));
     const size_t size = (size_t)label_bytes(type);
     for (size_t i = 0; i < dims[0]; i++) { /* big-endian; the first byte has the sign */
         const uint8_t *byte = bytes + i * size;
@@ -249,9 +248,7 @@ static oct_status read_label_file(int32_t **labels, int64_t *count, const char *
             (*labels)[i] = (*labels)[i] * 256 + byte[k];
     }
     *count = dims[0];
-out:
-    oct_free(&bytes);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, oct_split split)

@@ -299,20 +299,15 @@ void oct_zip_close(oct_zip **zip)
 
 static oct_status report_missing(const oct_zip *z, const char *member)
 {
-    oct_text names = {0};
+    OCT_OWNED(oct_text_free) oct_text names = {0};
     const char *name;
-    oct_status status = OCT_OK;
-    for (int64_t i = 0; i < SHOWN && status == OCT_OK && (name = oct_zip_name(z, i)); i++)
-        status =
-            oct_text_add(&names, "%s%s", i ? ", " : ", but ", oct_show(name, strlen(name)).text);
-    if (status == OCT_OK)
-        status = oct_fail(OCT_DATA,
-                          "%s: holds no %s%s; data.images and data.labels say what the arrays are "
-                          "called (octet run: --images)",
-                          z->path, oct_show(member, strlen(member)).text,
-                          names.length ? names.data : "");
-    oct_text_free(&names);
-    return status;
+    for (int64_t i = 0; i < SHOWN && (name = oct_zip_name(z, i)); i++)
+        OCT_TRY(
+            oct_text_add(&names, "%s%s", i ? ", " : ", but ", oct_show(name, strlen(name)).text));
+    return oct_fail(OCT_DATA,
+                    "%s: holds no %s%s; data.images and data.labels say what the arrays are called "
+                    "(octet run: --images)",
+                    z->path, oct_show(member, strlen(member)).text, names.length ? names.data : "");
 }
 
 static oct_status check_entry(const oct_zip *z, const char *member, const zip_stat_t *e)
@@ -429,15 +424,13 @@ const oct_dataset_format oct_dataset_npy = {
 static oct_status open_member(oct_array *array, const char *path, const char *name)
 {
     oct_path member, shown;
-    oct_zip *zip = NULL;
+    OCT_OWNED(oct_zip_close) oct_zip *zip = NULL;
     oct_span span;
     OCT_TRY(oct_path_make(&member, "%s.npy", name));
     OCT_TRY(oct_path_make(&shown, "%s/%s", path, name));
     OCT_TRY(oct_zip_open(&zip, path));
-    oct_status status = oct_zip_member(zip, member.text, &span);
-    if (status == OCT_OK) status = oct_npy_take(array, &span, shown.text, NULL);
-    oct_zip_close(&zip);
-    return status;
+    OCT_TRY(oct_zip_member(zip, member.text, &span));
+    return oct_npy_take(array, &span, shown.text, NULL);
 }
 
 static const oct_array_kind npz_kind = {

@@ -34,12 +34,11 @@ oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t
                          : wanted >= draw->count ? draw->count - 1
                                                  : wanted;
     const int64_t first = split == OCT_TEST ? 0 : test;
-    ticket *tickets = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) ticket *tickets = NULL;
     *positions = NULL;
     *chosen = split == OCT_TEST ? test : draw->count - test;
-    OCT_TRY_OUT(oct_alloc(&tickets, (size_t)draw->count, sizeof *tickets));
-    OCT_TRY_OUT(oct_alloc(positions, (size_t)*chosen, sizeof **positions));
+    OCT_TRY(oct_alloc(&tickets, (size_t)draw->count, sizeof *tickets));
+    OCT_TRY(oct_alloc(positions, (size_t)*chosen, sizeof **positions));
     for (int64_t i = 0; i < draw->count; i++) {
         uint32_t word[4];
         oct_philox(draw->seed, OCT_STREAM_SPLIT, (uint64_t)i, draw->part, word);
@@ -49,9 +48,7 @@ oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t
     for (int64_t i = 0; i < *chosen; i++)
         (*positions)[i] = tickets[first + i].position;
     qsort(*positions, (size_t)*chosen, sizeof **positions, compare_positions);
-out:
-    oct_free(&tickets);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_split_file(const char *folder, const char *extension, const char *expected,

@@ -6,7 +6,6 @@
 #include "core/base/mem.h"
 #include "io/batch/normalise.h"
 #include "io/export/program_parts.h"
-#include "quant/rounding/qparams.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -182,7 +181,7 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     oct_to_c *w = &f->w;
     const oct_value *codes = oct_step_output(w->program, f->quantizer);
     const int64_t channels = oct_export_channels(f->in->c);
-    uint16_t *table = NULL;
+    OCT_OWNED(oct_free) uint16_t *table = NULL;
     bool equal = true;
     for (int64_t c = 1; c < channels; c++)
         equal = equal && w->job->mean[c] == w->job->mean[0] && w->job->std[c] == w->job->std[0];
@@ -191,7 +190,6 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     oct_export_pixels(f->quantizer, codes->q, *tables, w->job->mean, w->job->std, table);
     oct_to_c_add(w, &w->constants, "\n/* Codes of the pixels 0 to 255. */\n");
     oct_to_c_constants(w, &(oct_to_c_array){"pixels", 0, codes->dtype, *tables * 256, table});
-    oct_free(&table);
     return w->status;
 }
 

@@ -1,7 +1,6 @@
 /* The header of a model as C: sizes, scales and functions. Names come from a model file that anybody may have made. */
 #include "io/export/c_form.h"
 
-#include "io/batch/normalise.h"
 #include "io/export/program_parts.h"
 
 #include <ctype.h>

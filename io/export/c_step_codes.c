@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Writes the kernel for the types of the step; its name is left in the call. */
 static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
@@ -232,13 +231,12 @@ static void write_move(oct_to_c *w, oct_to_c_call *c)
 static void write_pad_sources(oct_to_c *w, const char *name, int64_t number, const oct_pad_shape *s,
                               int d)
 {
-    int32_t *places = NULL;
+    OCT_OWNED(oct_free) int32_t *places = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&places, (size_t)s->out[d], sizeof *places);
     if (w->status != OCT_OK) return;
     for (int64_t at = 0; at < s->out[d]; at++)
         places[at] = (int32_t)oct_pad_source(s, d, at);
     oct_to_c_constants(w, &(oct_to_c_array){name, number, OCT_S32, s->out[d], places});
-    oct_free(&places);
 }
 
 static void write_pad(oct_to_c *w, oct_to_c_call *c)

@@ -40,7 +40,7 @@ static layer describe_layer(const oct_to_c *w, const oct_to_c_call *c)
 static void write_biases(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.shape.out_c;
-    int64_t *wide = NULL;
+    OCT_OWNED(oct_free) int64_t *wide = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&wide, (size_t)channels, sizeof *wide);
     if (w->status != OCT_OK) return;
     int32_t *narrow = (int32_t *)(void *)wide;
@@ -52,15 +52,14 @@ static void write_biases(oct_to_c *w, const layer *l)
             narrow[c] = (int32_t)bias;
     }
     oct_to_c_constants(w, &(oct_to_c_array){"bias", l->number, l->acc, channels, wide});
-    oct_free(&wide);
 }
 
 /* Writes the whole multipliers and shifts that stand for ratios of scales. */
 static void write_fixed(oct_to_c *w, const oct_rounding_row *rounding, int64_t number,
                         int64_t count, const oct_fixed *fixed)
 {
-    int32_t *multiplier = NULL;
-    int8_t *shift = NULL;
+    OCT_OWNED(oct_free) int32_t *multiplier = NULL;
+    OCT_OWNED(oct_free) int8_t *shift = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&multiplier, (size_t)count, sizeof *multiplier);
     if (w->status == OCT_OK) w->status = oct_alloc(&shift, (size_t)count, sizeof *shift);
     for (int64_t c = 0; w->status == OCT_OK && c < count; c++) {
@@ -71,15 +70,13 @@ static void write_fixed(oct_to_c *w, const oct_rounding_row *rounding, int64_t n
         oct_to_c_constants(w, &(oct_to_c_array){"multiplier", number, OCT_S32, count, multiplier});
     if (w->status == OCT_OK)
         oct_to_c_constants(w, &(oct_to_c_array){"shift", number, OCT_S8, count, shift});
-    oct_free(&multiplier);
-    oct_free(&shift);
 }
 
 /* Writes what sums are multiplied by: floats, or whole numbers and shifts. */
 static void write_multipliers(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.shape.out_c;
-    oct_fixed *fixed = NULL;
+    OCT_OWNED(oct_free) oct_fixed *fixed = NULL;
     if (!l->rounding->constants_of) {
         oct_to_c_constants(w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels,
                                                 l->step->conv.multiplier});
@@ -92,7 +89,6 @@ static void write_multipliers(oct_to_c *w, const layer *l)
                                       l->step->conv.weight_scale[c], l->y->q.scale,
                                       l->step->conv.multiplier[c]);
     write_fixed(w, l->rounding, l->number, channels, fixed);
-    oct_free(&fixed);
 }
 
 /* Writes the struct conv_layer of a layer: sizes, windows, zero points and bounds. */

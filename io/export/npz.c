@@ -77,14 +77,13 @@ static void write_shared_fields(uint8_t *to, const member *m)
 
 oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, size_t *size)
 {
-    member *members = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) member *members = NULL;
     size_t total = END;
     OCT_TRY(oct_alloc(&members, (size_t)count, sizeof *members));
     for (int i = 0; i < count; i++) {
         total += array_bytes(&arrays[i]);
-        OCT_CHECK_OUT(total < UINT32_MAX - 4096 * (size_t)count, OCT_PREPARE,
-                      "%s: an .npz holds at most 4 GiB", arrays[i].name);
+        OCT_CHECK(total < UINT32_MAX - 4096 * (size_t)count, OCT_PREPARE,
+                  "%s: an .npz holds at most 4 GiB", arrays[i].name);
         member *m = &members[i];
         const size_t numbers = array_bytes(&arrays[i]);
         m->array = &arrays[i];
@@ -94,7 +93,7 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
         m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), arrays[i].data, numbers);
         total += LOCAL + CENTRAL + HEADER + 2 * strlen(m->name);
     }
-    OCT_TRY_OUT(oct_alloc(bytes, total, 1));
+    OCT_TRY(oct_alloc(bytes, total, 1));
     uint8_t *begin = *bytes, *to = begin;
     for (int i = 0; i < count; i++) {
         member *m = &members[i];
@@ -125,7 +124,5 @@ oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, si
     put_u32(to + 12, (uint32_t)(to - directory));
     put_u32(to + 16, (uint32_t)(directory - begin));
     *size = total;
-out:
-    oct_free(&members);
-    return status;
+    return OCT_OK;
 }

@@ -6,20 +6,16 @@
 #include "io/export/program_parts.h"
 #include "quant/program/step.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Adds mean or std of the input's channels to the model's properties. */
 static void add_channel_numbers(oct_to_onnx_writer *w, const char *key, const float *values,
                                 int64_t channels)
 {
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     const oct_status status = oct_export_numbers(&text, values, channels);
     if (status == OCT_OK)
         oct_to_onnx_property(w, key, text.data);
     else
         oct_to_onnx_fail(w, status, "%s: no memory", key);
-    oct_text_free(&text);
 }
 
 /* A constant (C, 1, 1), or (C) for rows, of values of channels. */
@@ -172,13 +168,12 @@ static oct_status write_network(const oct_export *job, oct_exported *out)
 {
     const oct_float_network *network = job->network;
     const oct_trace *trace = &network->trace;
-    oct_to_onnx_writer *w = NULL;
-    oct_to_onnx_ref *values = NULL;
-    bool *live = NULL;
-    oct_status status;
-    OCT_TRY_OUT(oct_to_onnx_writer_create(&w, OPSET));
-    OCT_TRY_OUT(oct_alloc(&values, trace->num_values, sizeof *values));
-    OCT_TRY_OUT(oct_trace_live(trace, &live));
+    OCT_OWNED(oct_to_onnx_writer_destroy) oct_to_onnx_writer *w = NULL;
+    OCT_OWNED(oct_free) oct_to_onnx_ref *values = NULL;
+    OCT_OWNED(oct_free) bool *live = NULL;
+    OCT_TRY(oct_to_onnx_writer_create(&w, OPSET));
+    OCT_TRY(oct_alloc(&values, trace->num_values, sizeof *values));
+    OCT_TRY(oct_trace_live(trace, &live));
     for (int i = 0; i < trace->num_inputs; i++)
         values[trace->inputs[i]] =
             declare_model_input(w, job, i, trace->values[trace->inputs[i]].shape);
@@ -186,12 +181,7 @@ static oct_status write_network(const oct_export *job, oct_exported *out)
         if (live[i]) write_call(w, network, i, values);
     const bool classes = trace->values[trace->output].dtype == OCT_S32;
     declare_model_output(w, job, values[trace->output], classes ? OCT_S64 : OCT_F32);
-    status = oct_to_onnx_writer_end(w, job->version, &out->bytes, &out->size);
-out:
-    oct_free(&values);
-    oct_free(&live);
-    oct_to_onnx_writer_destroy(&w);
-    return status;
+    return oct_to_onnx_writer_end(w, job->version, &out->bytes, &out->size);
 }
 
 static bool has_wide_codes(const oct_program *program)

@@ -3,7 +3,6 @@
 #include "io/export/onnx_form.h"
 
 #include "core/base/mem.h"
-#include "core/nn/modules.h"
 
 #include <math.h>
 #include <string.h>

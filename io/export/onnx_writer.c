@@ -3,11 +3,9 @@
 
 #include "core/base/arena.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 
 #include <onnx.pb-c.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { ATTRIBUTES = 8, IR_OF_OPSET_13 = 7, IR_OF_OPSET_21 = 10 };

@@ -65,15 +65,14 @@ oct_status oct_export_table(const oct_program *program, const oct_step *step, ui
     const oct_step_type *type = oct_step_type_of(step->kind);
     const oct_kernel *kernel = oct_kernel_here();
     const int64_t channels = step->conv.shape.in_c;
-    uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
+    OCT_OWNED(oct_free) uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
     oct_step plane = *step;
-    oct_status status;
     plane.conv.shape.in_h = plane.conv.shape.out_h = OCT_EXPORT_CODES;
     plane.conv.shape.in_w = plane.conv.shape.out_w = 1;
-    OCT_TRY_OUT(oct_alloc(&codes, (size_t)channels, OCT_EXPORT_CODES));
-    OCT_TRY_OUT(oct_alloc(&made, (size_t)channels, OCT_EXPORT_CODES));
-    OCT_TRY_OUT(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
-    OCT_TRY_OUT(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
+    OCT_TRY(oct_alloc(&codes, (size_t)channels, OCT_EXPORT_CODES));
+    OCT_TRY(oct_alloc(&made, (size_t)channels, OCT_EXPORT_CODES));
+    OCT_TRY(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
+    OCT_TRY(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
     for (int64_t i = 0; i < OCT_EXPORT_CODES * channels; i++)
         codes[i] = (uint8_t)(i / channels);
     type->pack(program, &plane, kernel, packed);
@@ -88,12 +87,7 @@ oct_status oct_export_table(const oct_program *program, const oct_step *step, ui
     for (int64_t c = 0; c < channels; c++)
         for (int64_t code = 0; code < OCT_EXPORT_CODES; code++)
             table[c * OCT_EXPORT_CODES + code] = made[code * channels + c];
-out:
-    oct_free(&codes);
-    oct_free(&made);
-    oct_free(&packed);
-    oct_free(&scratch);
-    return status;
+    return OCT_OK;
 }
 
 void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,

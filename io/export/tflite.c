@@ -267,14 +267,13 @@ static void declare_output(oct_to_tflite_program *p)
 /* Adds mean or std of the input's channels to the metadata. */
 static void add_channel_numbers(oct_to_tflite_program *p, const char *key, const float *values)
 {
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     const oct_status status =
         oct_export_numbers(&text, values, p->program->values[p->program->inputs[0]].c);
     if (status == OCT_OK)
         add_property(p->w, key, text.data);
     else
         oct_to_tflite_fail(p->w, status, "%s: no memory", key);
-    oct_text_free(&text);
 }
 
 /* Writes inputs, steps, metadata and output. */

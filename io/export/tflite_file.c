@@ -36,12 +36,11 @@ static void write_quantization(oct_flat_writer *f, size_t place, const oct_tflit
     oct_flat_field fields[] = {REFERENCE(2), REFERENCE(3), FIELD(6, 4, t->axis)};
     TABLE(f, place, fields);
     oct_flat_vector(f, fields[0].place, t->scales, 4, 4, t->scale);
-    int64_t *zeros = NULL;
+    OCT_OWNED(oct_free) int64_t *zeros = NULL;
     if (f->status == OCT_OK) f->status = oct_alloc(&zeros, t->scales, sizeof *zeros);
     for (size_t i = 0; zeros && i < t->scales; i++)
         zeros[i] = t->zero_point;
     oct_flat_vector(f, fields[1].place, t->scales, 8, 8, zeros);
-    oct_free(&zeros);
 }
 
 /* Writes a Tensor of the schema: type, buffer, shape, name and quantization. */
@@ -76,13 +75,12 @@ static void write_call(oct_flat_writer *f, size_t place, const oct_tflite_call *
 /* Writes the numbers of the tensors of a list. */
 static void write_numbers(oct_flat_writer *f, size_t place, const oct_tflite_list *list)
 {
-    int32_t *numbers = NULL;
+    OCT_OWNED(oct_free) int32_t *numbers = NULL;
     if (f->status == OCT_OK) f->status = oct_alloc(&numbers, list->count, sizeof *numbers);
     if (f->status != OCT_OK) return;
     for (size_t i = 0; i < list->count; i++)
         numbers[i] = ((const oct_tflite_tensor *)list->item[i])->number;
     oct_flat_vector(f, place, list->count, 4, 4, numbers);
-    oct_free(&numbers);
 }
 
 /* Writes the graph, "subgraph" in the schema. code: of each kind its index among those that occur. */
@@ -274,7 +272,7 @@ static oct_status find_tflm_needs(const oct_to_tflite_writer *w, oct_text *opera
                                   int64_t *arena)
 {
     bool seen[OCT_TFLITE_KINDS] = {false};
-    oct_interval *x = NULL;
+    OCT_OWNED(oct_free) oct_interval *x = NULL;
     int64_t count = 0;
     for (size_t i = 0; i < w->calls.count; i++) {
         const oct_tflite_operator kind = ((const oct_tflite_call *)w->calls.item[i])->kind;
@@ -288,7 +286,6 @@ static oct_status find_tflm_needs(const oct_to_tflite_writer *w, oct_text *opera
     for (size_t i = 0; i < w->tensors.count; i++)
         if (x[i].first >= 0) x[count++] = x[i];
     *arena = plan_arena(x, count);
-    oct_free(&x);
     return OCT_OK;
 }
 

@@ -3,9 +3,7 @@
 #include "io/export/tflite_form.h"
 
 #include "core/base/int_math.h"
-#include "core/base/mem.h"
 #include "quant/program/step.h"
-#include "quant/rounding/qparams.h"
 
 #include <math.h>
 #include <string.h>

@@ -104,17 +104,16 @@ oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, 
 oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count, void *to)
 {
     const int64_t numel = count * oct_array_row(array);
-    uint8_t *raw = NULL;
+    OCT_OWNED(oct_free) uint8_t *raw = NULL;
     float *x = to;
     /* Bytes are pixels, and float is the type of samples; other numbers become floats. */
     if (array->bytes == 1 || (array->kind == 'f' && array->bytes == sizeof(float)))
         return oct_array_read(array, first, count, to);
     OCT_TRY(oct_alloc(&raw, (size_t)numel, array->bytes));
-    const oct_status status = oct_array_read(array, first, count, raw);
-    for (int64_t i = 0; i < numel && status == OCT_OK; i++)
+    OCT_TRY(oct_array_read(array, first, count, raw));
+    for (int64_t i = 0; i < numel; i++)
         x[i] = (float)oct_array_real(array, raw + (size_t)i * array->bytes);
-    oct_free(&raw);
-    return status;
+    return OCT_OK;
 }
 
 void oct_array_close(oct_array *array)

@@ -8,7 +8,6 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -143,11 +142,10 @@ static size_t folder_length(const char *path)
 
 oct_status oct_file_check_place(const char *path)
 {
-    char *folder = NULL;
+    OCT_OWNED(oct_free) char *folder = NULL;
     const size_t length = folder_length(path);
     OCT_TRY(oct_format(&folder, "%.*s/.", length ? (int)length : 1, length ? path : "."));
     const int error = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
-    oct_free(&folder);
     return error ? write_failure(path, error) : OCT_OK;
 }
 
@@ -370,20 +368,16 @@ static oct_status make_folder(const char *path)
 
 oct_status oct_make_folders(const char *path)
 {
-    oct_status status = OCT_OK;
-    char *copy = NULL;
+    OCT_OWNED(oct_free) char *copy = NULL;
 
     OCT_TRY(oct_strdup(&copy, path));
     for (char *p = copy; *p; p++) {
         if (*p != '/' || p == copy || p[-1] == '/') continue;
         *p = '\0';
-        OCT_TRY_OUT(make_folder(copy));
+        OCT_TRY(make_folder(copy));
         *p = '/';
     }
-    status = make_folder(copy);
-out:
-    oct_free(&copy);
-    return status;
+    return make_folder(copy);
 }
 
 bool oct_file_exists(const char *path)

@@ -36,16 +36,14 @@ void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size)
 oct_status oct_sha256_add_file(oct_sha256_state *state, int fd, uint64_t size)
 {
     enum { CHUNK = 1 << 18 };
-    oct_status status = OCT_OK;
-    uint8_t *chunk = NULL;
+    OCT_OWNED(oct_free) uint8_t *chunk = NULL;
     OCT_TRY(oct_alloc(&chunk, CHUNK, 1));
-    for (uint64_t at = 0; at < size && status == OCT_OK; at += CHUNK) {
+    for (uint64_t at = 0; at < size; at += CHUNK) {
         const size_t bytes = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
-        status = oct_file_read_at(fd, at, chunk, bytes);
-        if (status == OCT_OK) oct_sha256_add(state, chunk, bytes);
+        OCT_TRY(oct_file_read_at(fd, at, chunk, bytes));
+        oct_sha256_add(state, chunk, bytes);
     }
-    oct_free(&chunk);
-    return status;
+    return OCT_OK;
 }
 
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])

@@ -2,7 +2,6 @@
  * number of that is held against the file here; then values are read where they lie, and nothing that the library does
  * can change one. */
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "io/file/file.h"
 #include "io/hdf5/hdf5_child.h"
 #include "io/hdf5/hdf5_impl.h"

@@ -140,20 +140,18 @@ oct_status oct_h5_child_ask(oct_h5_child *child, const oct_h5_message *request)
 /* Answers ASK: sends the program the bytes of the file that it has asked for. */
 static oct_status send_file_bytes(oct_h5_child *child, int64_t at, int64_t bytes)
 {
-    uint8_t *chunk = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) uint8_t *chunk = NULL;
     if (at < 0 || bytes < 0 || at > child->file.size || bytes > child->file.size - at)
         return oct_h5_child_nonsense(child);
     OCT_TRY(oct_alloc(&chunk, (size_t)(bytes < CHUNK ? bytes : CHUNK), 1));
-    while (bytes > 0 && status == OCT_OK) {
+    while (bytes > 0) {
         const size_t now = (size_t)(bytes < CHUNK ? bytes : CHUNK);
-        status = oct_span_read(&child->file, at, chunk, now, child->name);
-        if (status == OCT_OK) status = send_bytes(child, chunk, now);
+        OCT_TRY(oct_span_read(&child->file, at, chunk, now, child->name));
+        OCT_TRY(send_bytes(child, chunk, now));
         at += (int64_t)now;
         bytes -= (int64_t)now;
     }
-    oct_free(&chunk);
-    return status;
+    return OCT_OK;
 }
 
 /* Fails with the sentence of a refusal that the program has sent; m->at: which one, m->name: what it is about. */

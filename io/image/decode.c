@@ -87,11 +87,9 @@ oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t c
 
 oct_status oct_image_read(oct_image *image, const char *path, int64_t channels)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
     const oct_encoded file = {bytes, size, path};
-    const oct_status status = oct_image_decode(image, &file, channels);
-    oct_free(&bytes);
-    return status;
+    return oct_image_decode(image, &file, channels);
 }

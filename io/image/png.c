@@ -188,12 +188,11 @@ static oct_status decode_png_numbers(const oct_encoded *file, oct_image_header *
 {
     const size_t pixels = (size_t)(header->h * header->w);
     png_job job = {.file = file};
-    uint8_t *raw = NULL;
+    OCT_OWNED(oct_free) uint8_t *raw = NULL;
     OCT_TRY(oct_alloc(&raw, pixels, 2));
     const oct_status status = read_png(&job, header, raw, read_numbers);
     for (size_t i = 0; i < pixels; i++)
         numbers[i] = job.wide ? raw[2 * i] << 8 | raw[2 * i + 1] : raw[i];
-    oct_free(&raw);
     return status;
 }
 

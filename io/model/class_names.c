@@ -1,9 +1,6 @@
 /* Names of classes as lines of a text. */
 #include "io/model/class_names.h"
 
-#include "core/base/mem.h"
-#include "io/model/model.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

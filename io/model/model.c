@@ -130,19 +130,17 @@ oct_status oct_model_run_golden(const oct_program *program, const float *inputs,
 {
     const float *input[OCT_PROGRAM_INPUTS];
     const size_t output_bytes = oct_value_bytes(&program->values[program->output]);
-    oct_runtime *runtime = NULL;
+    OCT_OWNED(oct_runtime_destroy) oct_runtime *runtime = NULL;
     if (samples == 0) return OCT_OK;
     OCT_TRY(oct_runtime_create(&runtime, program, NULL));
-    oct_status status = OCT_OK;
-    for (int64_t n = 0; n < samples && status == OCT_OK; n++, outputs += output_bytes) {
+    for (int64_t n = 0; n < samples; n++, outputs += output_bytes) {
         for (int i = 0; i < program->num_inputs; i++) {
             input[i] = inputs;
             inputs += oct_value_numel(&program->values[program->inputs[i]]);
         }
-        status = oct_runtime_run(runtime, 1, input, outputs);
+        OCT_TRY(oct_runtime_run(runtime, 1, input, outputs));
     }
-    oct_runtime_destroy(&runtime);
-    return status;
+    return OCT_OK;
 }
 
 void oct_model_free(oct_model *model)

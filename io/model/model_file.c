@@ -87,16 +87,13 @@ static oct_status transfer_step_arrays(const model_file *f, int64_t number, oct_
 /* Writes or reads the text of the program, then the arrays of its steps. */
 static oct_status transfer_program(const model_file *f, oct_program *program)
 {
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    if (f->writes) OCT_TRY_OUT(oct_program_write_text(program, &text));
-    OCT_TRY_OUT(transfer_text(f, "program/text", text_bytes_max, false, &text.data));
-    if (!f->writes) OCT_TRY_OUT(oct_program_read_text(program, text.data, strlen(text.data)));
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    if (f->writes) OCT_TRY(oct_program_write_text(program, &text));
+    OCT_TRY(transfer_text(f, "program/text", text_bytes_max, false, &text.data));
+    if (!f->writes) OCT_TRY(oct_program_read_text(program, text.data, strlen(text.data)));
     for (int64_t i = 0; i < program->num_steps; i++)
-        OCT_TRY_OUT(transfer_step_arrays(f, i, &program->steps[i]));
-out:
-    oct_text_free(&text);
-    return status;
+        OCT_TRY(transfer_step_arrays(f, i, &program->steps[i]));
+    return OCT_OK;
 }
 
 static oct_status transfer_certificate(const model_file *f, oct_certificate *c)
@@ -199,7 +196,7 @@ static oct_status read_checksummed(oct_model *model, const void *bytes, size_t s
 
 static oct_status read_any(oct_model *model, const char *path)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
 
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
@@ -212,7 +209,6 @@ static oct_status read_any(oct_model *model, const char *path)
         oct_fail_prefix("%s", path);
         oct_model_free(model);
     }
-    oct_free(&bytes);
     return status;
 }
 

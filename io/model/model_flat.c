@@ -9,7 +9,6 @@
 #include "io/file/file.h"
 #include "quant/program/flat.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The texts of the section TEXTS, in their order there. */

@@ -29,17 +29,14 @@ out:
 oct_status oct_model_write(const char *path, const oct_model *model)
 {
     fenv_t rounding;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
 
     OCT_CHECK(path && model, OCT_USAGE, "a model is written to a path; one of the two is NULL");
     oct_round_to_nearest(&rounding);
     oct_status status = make_image(model, &bytes, &size);
     oct_round_as_before(&rounding);
-    if (status == OCT_OK)
-        status = oct_file_write(path, bytes, size);
-    else
-        oct_fail_prefix("%s", path);
-    oct_free(&bytes);
+    if (status == OCT_OK) return oct_file_write(path, bytes, size);
+    oct_fail_prefix("%s", path);
     return status;
 }

@@ -5,7 +5,6 @@
 #include "io/model/model_file.h"
 #include "quant/program/net_model.h"
 
-#include <math.h>
 #include <string.h>
 
 /* A model that nets run. */

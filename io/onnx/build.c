@@ -124,12 +124,10 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
     oct_build_set_path(b, n);
     const oct_status status = build(b, n);
     if (status != OCT_PREPARE && status != OCT_USAGE && status != OCT_DATA) return status;
-    char *why = NULL;
+    OCT_OWNED(oct_free) char *why = NULL;
     OCT_TRY(oct_strdup(&why, oct_error_message(0)));
     oct_fail_clear();
-    const oct_status added = add_problem(p, status == OCT_DATA ? OCT_DATA : OCT_PREPARE, n, why);
-    oct_free(&why);
-    return added;
+    return add_problem(p, status == OCT_DATA ? OCT_DATA : OCT_PREPARE, n, why);
 }
 
 /* The network's input as the file has it: (N, C, H, W), (N, H, W, C), or the numbers of a sample in a row. */
@@ -331,14 +329,10 @@ void oct_onnx_set_size(const oct_onnx_graph *g, oct_onnx_build_options *options)
 oct_status oct_onnx_network(oct_module **network, const oct_onnx_source *source,
                             oct_onnx_build_options *options, oct_onnx_built *built)
 {
-    oct_onnx_graph graph = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_onnx_free) oct_onnx_graph graph = {0};
     *network = NULL;
-    OCT_TRY_OUT(oct_onnx_read_bytes(&graph, source));
-    OCT_TRY_OUT(oct_onnx_fold(&graph, options->h, options->w, options->c));
+    OCT_TRY(oct_onnx_read_bytes(&graph, source));
+    OCT_TRY(oct_onnx_fold(&graph, options->h, options->w, options->c));
     if (options->c == 0) oct_onnx_set_size(&graph, options);
-    OCT_TRY_OUT(oct_onnx_build(network, &graph, options, built));
-out:
-    oct_onnx_free(&graph);
-    return status;
+    return oct_onnx_build(network, &graph, options, built);
 }

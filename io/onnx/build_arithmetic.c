@@ -1,9 +1,6 @@
 /* Arithmetic of two values wants both in one layout; with constants it is a layer. */
 #include "io/onnx/build_impl.h"
 
-#include "core/base/mem.h"
-
-#include <math.h>
 #include <string.h>
 
 /* Sums come first: a difference is one of them with a sign, a quotient a product with an inverse. */

@@ -2,7 +2,6 @@
  * say nothing, as the node is called. */
 #include "io/onnx/build_impl.h"
 
-#include "core/base/mem.h"
 #include "core/base/text.h"
 
 #include <ctype.h>

@@ -1,5 +1,4 @@
 /* Constants that are moved, and numbers about shapes. */
-#include "core/base/mem.h"
 #include "io/onnx/operator.h"
 
 #include <string.h>

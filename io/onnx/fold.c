@@ -381,7 +381,7 @@ static int32_t result_of_if(const oct_onnx_graph *g, const oct_onnx_node *n, int
 /* Lets all that read the output of a node that changes nothing read its input. It is dropped as unneeded later. */
 static oct_status bypass_identities(oct_onnx_graph *g)
 {
-    int32_t *same_as = NULL;
+    OCT_OWNED(oct_free) int32_t *same_as = NULL;
     OCT_TRY(oct_alloc(&same_as, (size_t)g->num_values, sizeof *same_as));
     for (int64_t i = 0; i < g->num_values; i++)
         same_as[i] = (int32_t)i;
@@ -398,7 +398,6 @@ static oct_status bypass_identities(oct_onnx_graph *g)
         g->branches[i].condition = same_as[g->branches[i].condition];
     for (int i = 0; i < g->num_outputs; i++)
         g->outputs[i] = same_as[g->outputs[i]];
-    oct_free(&same_as);
     return OCT_OK;
 }
 
@@ -407,11 +406,10 @@ static oct_status bypass_identities(oct_onnx_graph *g)
 /* Drops the nodes that the outputs do not need, going from the last one to the first. */
 static oct_status drop_unneeded(oct_onnx_graph *g)
 {
-    bool *needed = NULL, *kept = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) bool *needed = NULL, *kept = NULL;
     int64_t count = 0;
-    OCT_TRY_OUT(oct_alloc(&needed, (size_t)g->num_values, sizeof *needed));
-    OCT_TRY_OUT(oct_alloc(&kept, (size_t)g->num_nodes, sizeof *kept));
+    OCT_TRY(oct_alloc(&needed, (size_t)g->num_values, sizeof *needed));
+    OCT_TRY(oct_alloc(&kept, (size_t)g->num_nodes, sizeof *kept));
     for (int i = 0; i < g->num_outputs; i++)
         needed[g->outputs[i]] = true;
     for (int64_t i = g->num_nodes - 1; i >= 0; i--) {
@@ -434,10 +432,7 @@ static oct_status drop_unneeded(oct_onnx_graph *g)
     g->num_nodes = count;
     for (int64_t i = 0; i < g->num_values; i++)
         if (!needed[i]) drop_data(&g->values[i]);
-out:
-    oct_free(&needed);
-    oct_free(&kept);
-    return status;
+    return OCT_OK;
 }
 
 /* Reports nodes with a value still unknown, with constants alone, or with an empty result, after other problems. */

@@ -305,12 +305,10 @@ oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
 
 oct_status oct_onnx_read(oct_onnx_graph *g, const char *path)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     oct_onnx_source source = {.path = path};
     *g = (oct_onnx_graph){0};
     OCT_TRY(oct_onnx_load(path, &bytes, &source.size));
     source.bytes = bytes;
-    const oct_status status = oct_onnx_read_bytes(g, &source);
-    oct_free(&bytes);
-    return status;
+    return oct_onnx_read_bytes(g, &source);
 }

@@ -421,18 +421,15 @@ out:
 static oct_status write_out_loop(oct_onnx_reader *r, const oct_onnx_scope *s,
                                  const OctOnnx__NodeProto *p, int64_t rounds)
 {
-    int32_t *carried = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&carried, p->n_input, sizeof *carried));
+    OCT_OWNED(oct_free) int32_t *carried = NULL;
+    OCT_TRY(oct_alloc(&carried, p->n_input, sizeof *carried));
     for (size_t k = 2; k < p->n_input; k++)
-        OCT_TRY_OUT(find_input(r, s, p, k, &carried[k - 2]));
+        OCT_TRY(find_input(r, s, p, k, &carried[k - 2]));
     for (int64_t i = 0; i < rounds; i++)
-        OCT_TRY_OUT(write_out_round(r, s, p, carried, i));
+        OCT_TRY(write_out_round(r, s, p, carried, i));
     for (size_t k = 0; k < p->n_output; k++)
-        OCT_TRY_OUT(add_identity(r, s, carried[k], p->output[k]));
-out:
-    oct_free(&carried);
-    return status;
+        OCT_TRY(add_identity(r, s, carried[k], p->output[k]));
+    return OCT_OK;
 }
 
 /* Functions that a file brings along, as exporters write modules and decompositions. They are written out where they

@@ -305,28 +305,22 @@ static oct_status write_key(const oct_key *key, const oct_recipe *recipe, bool c
 static oct_status compare_key(const oct_key *key, const oct_recipe *saved, const oct_recipe *given,
                               oct_text *out)
 {
-    oct_text a = {0}, b = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_key_print(key, saved, &a));
-    OCT_TRY_OUT(oct_key_print(key, given, &b));
+    OCT_OWNED(oct_text_free) oct_text a = {0}, b = {0};
+    OCT_TRY(oct_key_print(key, saved, &a));
+    OCT_TRY(oct_key_print(key, given, &b));
     if (strcmp(a.data, b.data) != 0)
-        status = oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
-out:
-    oct_text_free(&a);
-    oct_text_free(&b);
-    return status;
+        return oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
+    return OCT_OK;
 }
 
 oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
 {
-    oct_recipe plain = {0};
-    oct_text differs = {0};
-    oct_status status = oct_key_reset(key, &plain);
-    if (status == OCT_OK) status = compare_key(key, &plain, recipe, &differs);
+    OCT_OWNED(oct_recipe_free) oct_recipe plain = {0};
+    OCT_OWNED(oct_text_free) oct_text differs = {0};
+    OCT_TRY(oct_key_reset(key, &plain));
+    OCT_TRY(compare_key(key, &plain, recipe, &differs));
     *same = differs.length == 0;
-    oct_text_free(&differs);
-    oct_recipe_free(&plain);
-    return status;
+    return OCT_OK;
 }
 
 /* Whether a key can change a bit of what this recipe gives. Evaluations decide where there is a best one. */

@@ -309,7 +309,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 {
     const size_t file = OCT_KEY_AT_quant_sensitivity, topk = OCT_KEY_AT_quant_sensitivity_topk;
     const size_t ratio = OCT_KEY_AT_quant_sensitivity_ratio;
-    oct_sensitivity table = {0};
+    OCT_OWNED(oct_sensitivity_free) oct_sensitivity table = {0};
     if (s->bad[file] || !are_good(s, topk, ratio)) return OCT_OK;
     if (recipe->quant_sensitivity[0] == '\0') {
         if (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0)
@@ -323,7 +323,6 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
     oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
     if (status == OCT_OK) status = add_layers(recipe, &table);
     if (status == OCT_USAGE || status == OCT_DATA) oct_fail_prefix("quant.sensitivity");
-    oct_sensitivity_free(&table);
     return status;
 }
 

@@ -5,7 +5,6 @@
 #include "io/file/file.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {

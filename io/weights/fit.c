@@ -111,28 +111,24 @@ static const char *array_name(const fit *f, int64_t array)
 static oct_status list_names(fit *f)
 {
     const int rules = f->rules->map->count;
-    bool *used = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&used, (size_t)rules, sizeof *used));
-    OCT_TRY_OUT(oct_alloc(&f->names, (size_t)f->weights->count, sizeof *f->names));
+    OCT_OWNED(oct_free) bool *used = NULL;
+    OCT_TRY(oct_alloc(&used, (size_t)rules, sizeof *used));
+    OCT_TRY(oct_alloc(&f->names, (size_t)f->weights->count, sizeof *f->names));
     for (; f->num_names < f->weights->count; f->num_names++) {
         file_array *n = &f->names[f->num_names];
         n->array = f->num_names;
-        OCT_TRY_OUT(rename_array(f, array_name(f, n->array), used, &n->name));
+        OCT_TRY(rename_array(f, array_name(f, n->array), used, &n->name));
     }
     for (int i = 0; i < rules; i++)
-        OCT_CHECK_OUT(used[i], OCT_USAGE, "init_map: '%s' fits no name of %s, which begin with %s",
-                      f->rules->map->value[i], f->weights->path, SHOW(array_name(f, 0)));
+        OCT_CHECK(used[i], OCT_USAGE, "init_map: '%s' fits no name of %s, which begin with %s",
+                  f->rules->map->value[i], f->weights->path, SHOW(array_name(f, 0)));
     qsort(f->names, (size_t)f->num_names, sizeof *f->names, compare_names);
     for (int64_t i = 1; i < f->num_names; i++)
-        OCT_CHECK_OUT(strcmp(f->names[i - 1].name, f->names[i].name) != 0, OCT_USAGE,
-                      "init: both %s and %s of %s would be %s; change init_map",
-                      SHOW(array_name(f, f->names[i - 1].array)),
-                      SHOW(array_name(f, f->names[i].array)), f->weights->path,
-                      SHOW(f->names[i].name));
-out:
-    oct_free(&used);
-    return status;
+        OCT_CHECK(strcmp(f->names[i - 1].name, f->names[i].name) != 0, OCT_USAGE,
+                  "init: both %s and %s of %s would be %s; change init_map",
+                  SHOW(array_name(f, f->names[i - 1].array)),
+                  SHOW(array_name(f, f->names[i].array)), f->weights->path, SHOW(f->names[i].name));
+    return OCT_OK;
 }
 
 /* Orders of features. */
@@ -221,13 +217,12 @@ static const module_order *find_module_order(const model_order *order, const oct
 static oct_status find_feature_orders(model_order *order, oct_module *root,
                                       const oct_example *example)
 {
-    oct_trace trace = {0};
-    value_order *values = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_trace_free) oct_trace trace = {0};
+    OCT_OWNED(oct_free) value_order *values = NULL;
     *order = (model_order){0};
     OCT_TRY(oct_trace_run(&trace, root, example));
-    OCT_TRY_OUT(oct_alloc(&values, trace.num_values, sizeof *values));
-    OCT_TRY_OUT(oct_alloc(&order->modules, trace.num_nodes, sizeof *order->modules));
+    OCT_TRY(oct_alloc(&values, trace.num_values, sizeof *values));
+    OCT_TRY(oct_alloc(&order->modules, trace.num_nodes, sizeof *order->modules));
     find_orders_forward(&trace, values);
     find_orders_backward(&trace, values);
     for (size_t i = 0; i < trace.num_nodes; i++) {
@@ -238,10 +233,7 @@ static oct_status find_feature_orders(model_order *order, oct_module *root,
         order->modules[order->count++] = (module_order){
             node->module, values[node->input[0]].features, values[node->output].features};
     }
-out:
-    oct_free(&values);
-    oct_trace_free(&trace);
-    return status;
+    return OCT_OK;
 }
 
 /* Drops dimensions of 1 at both ends; returns how many are left, from *first on. */

@@ -13,12 +13,10 @@ static oct_status open_member(const oct_weight_file *file, const char *member, o
                               bool *no_numbers)
 {
     oct_span span;
-    char *shown = NULL;
+    OCT_OWNED(oct_free) char *shown = NULL;
     OCT_TRY(oct_format(&shown, "%s: %s", file->path, oct_show(member, strlen(member)).text));
-    oct_status status = oct_zip_member(file->state, member, &span);
-    if (status == OCT_OK) status = oct_npy_take(array, &span, shown, no_numbers);
-    oct_free(&shown);
-    return status;
+    OCT_TRY(oct_zip_member(file->state, member, &span));
+    return oct_npy_take(array, &span, shown, no_numbers);
 }
 
 /* Adds the array of a member to the weights if it holds floats; its name without ".npy" is `length` long. */
@@ -26,7 +24,7 @@ static oct_status add_array(oct_weight_file *file, const char *member, size_t le
 {
     oct_array array;
     oct_weight like = {0};
-    char *name = NULL;
+    OCT_OWNED(oct_free) char *name = NULL;
     bool no_numbers = false;
     OCT_TRY(open_member(file, member, &array, &no_numbers));
     const bool is_weight = !no_numbers && array.kind == 'f';
@@ -38,9 +36,7 @@ static oct_status add_array(oct_weight_file *file, const char *member, size_t le
         return OCT_OK;
     }
     OCT_TRY(oct_format(&name, "%.*s", (int)length, member));
-    const oct_status status = oct_weight_file_add(file, name, &like);
-    oct_free(&name);
-    return status;
+    return oct_weight_file_add(file, name, &like);
 }
 
 /* Opens the archive, and lists its members that are float arrays. */

@@ -19,8 +19,7 @@ static oct_status open_graph(oct_weight_file *file)
 {
     enum { AS_IN_OUT = 1, AS_STORED = 2 };
     oct_onnx_graph *g;
-    uint8_t *reads = NULL; /* by value: in which of these ways nodes read it */
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) uint8_t *reads = NULL; /* by value: in which of these ways nodes read it */
     OCT_TRY(oct_alloc(&g, 1, sizeof *g));
     file->state = g;
     OCT_TRY(oct_onnx_read(g, file->path));
@@ -39,11 +38,9 @@ static oct_status open_graph(oct_weight_file *file)
         if (!is_weight(v)) continue;
         for (int d = 0; d < v->ndim; d++)
             like.dim[d] = v->dim[transposed ? 1 - d : d];
-        OCT_TRY_OUT(oct_weight_file_add(file, v->name, &like));
+        OCT_TRY(oct_weight_file_add(file, v->name, &like));
     }
-out:
-    oct_free(&reads);
-    return status;
+    return OCT_OK;
 }
 
 /* Copies the values of an initializer, transposed where it is listed so. */

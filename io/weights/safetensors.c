@@ -155,7 +155,7 @@ static oct_status read_header(oct_weight_file *file)
 {
     tensors *t = file->state;
     uint64_t length;
-    char *text = NULL;
+    OCT_OWNED(oct_free) char *text = NULL;
     if (t->span.size < LENGTH_BYTES) return fail_damaged(file, NULL, "it has less than 8 bytes");
     OCT_TRY(oct_span_read(&t->span, 0, &length, sizeof length, file->path));
     OCT_CHECK(length <= (uint64_t)header_max && length <= (uint64_t)(t->span.size - LENGTH_BYTES),
@@ -169,24 +169,18 @@ static oct_status read_header(oct_weight_file *file)
     OCT_TRY(oct_alloc(&text, (size_t)length + 1, 1));
     json_error_t error;
     const char *name;
-    json_t *entry, *root = NULL;
-    oct_status status;
-    OCT_TRY_OUT(oct_span_read(&t->span, LENGTH_BYTES, text, (size_t)length, file->path));
-    root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    OCT_CHECK_OUT(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
-                  file->path, error.position, oct_show(error.text, strlen(error.text)).text);
+    json_t *entry;
+    OCT_TRY(oct_span_read(&t->span, LENGTH_BYTES, text, (size_t)length, file->path));
+    json_auto_t *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    OCT_CHECK(root, OCT_DATA, "%s: is no safetensors file: its header is not JSON: byte %d: %s",
+              file->path, error.position, oct_show(error.text, strlen(error.text)).text);
     if (!json_is_object(root))
-        status = fail_damaged(file, NULL, "its header is not an object of JSON");
+        return fail_damaged(file, NULL, "its header is not an object of JSON");
     json_object_foreach(root, name, entry)
     {
-        if (status != OCT_OK || strcmp(name, "__metadata__") == 0) continue;
-        status = add_array(file, name, entry);
+        if (strcmp(name, "__metadata__") != 0) OCT_TRY(add_array(file, name, entry));
     }
-    if (status == OCT_OK) status = check_ranges(file);
-out:
-    json_decref(root);
-    oct_free(&text);
-    return status;
+    return check_ranges(file);
 }
 
 static oct_status open_tensors(oct_weight_file *file)
@@ -205,16 +199,15 @@ static oct_status read_tensor(oct_weight_file *file, const oct_weight *array, fl
     const tensors *t = file->state;
     const byte_range *r = &t->ranges[array->place];
     const int64_t numel = oct_weight_numel(array), each = (int64_t)oct_weight_type_bytes(r->type);
-    uint8_t *chunk = NULL;
-    oct_status status = oct_alloc(&chunk, CHUNK, (size_t)each);
-    for (int64_t at = 0; status == OCT_OK && at < numel; at += CHUNK) {
+    OCT_OWNED(oct_free) uint8_t *chunk = NULL;
+    OCT_TRY(oct_alloc(&chunk, CHUNK, (size_t)each));
+    for (int64_t at = 0; at < numel; at += CHUNK) {
         const int64_t n = numel - at < CHUNK ? numel - at : CHUNK;
-        status = oct_span_read(&t->span, t->data_begin + r->begin + at * each, chunk,
-                               (size_t)(n * each), file->path);
-        if (status == OCT_OK) oct_weight_floats(r->type, chunk, n, to + at);
+        OCT_TRY(oct_span_read(&t->span, t->data_begin + r->begin + at * each, chunk,
+                              (size_t)(n * each), file->path));
+        oct_weight_floats(r->type, chunk, n, to + at);
     }
-    oct_free(&chunk);
-    return status;
+    return OCT_OK;
 }
 
 static void close_tensors(oct_weight_file *file)

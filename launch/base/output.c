@@ -37,7 +37,7 @@ oct_status oct_print_failed(int error)
 void oct_print(const char *format, ...)
 {
     va_list list;
-    char *text = NULL;
+    OCT_OWNED(oct_free) char *text = NULL;
     if (writes_no_more) return;
     va_start(list, format);
     const int length = oct_vsnprintf(NULL, 0, format, list);
@@ -51,7 +51,6 @@ void oct_print(const char *format, ...)
     va_end(list);
     oct_text_clean(text);
     if (fputs(text, stdout) < 0) fail_to_write(errno);
-    oct_free(&text);
 }
 
 void oct_print_json(json_t *document)

@@ -231,12 +231,11 @@ static int by_pixels(const void *a, const void *b)
 static oct_status find_shares(const oct_answer *a, share **shares, size_t *count)
 {
     const size_t pixels = (size_t)pixels_of(a);
-    int32_t *class = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) int32_t *class = NULL;
     *shares = NULL;
     *count = 0;
-    OCT_TRY_OUT(find_pixel_classes(a, &class));
-    OCT_TRY_OUT(oct_alloc(shares, pixels, sizeof **shares));
+    OCT_TRY(find_pixel_classes(a, &class));
+    OCT_TRY(oct_alloc(shares, pixels, sizeof **shares));
     for (size_t i = 0; i < pixels; i++)
         (*shares)[i] = (share){class[i], 1};
     qsort(*shares, pixels, sizeof **shares, by_class);
@@ -246,9 +245,7 @@ static oct_status find_shares(const oct_answer *a, share **shares, size_t *count
         else
             (*shares)[(*count)++] = (*shares)[i];
     qsort(*shares, *count, sizeof **shares, by_pixels);
-out:
-    oct_free(&class);
-    return status;
+    return OCT_OK;
 }
 
 static double share_of(const oct_answer *a, const share *s)
@@ -289,20 +286,17 @@ static oct_status add_pixel_shares(const oct_answer *a, json_t *object)
 
 static oct_status draw_map(const oct_answer *a, oct_image *picture)
 {
-    int32_t *class = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(find_pixel_classes(a, &class));
-    OCT_TRY_OUT(oct_image_resize(picture, OCT_U8, a->out->h, a->out->w, 1));
+    OCT_OWNED(oct_free) int32_t *class = NULL;
+    OCT_TRY(find_pixel_classes(a, &class));
+    OCT_TRY(oct_image_resize(picture, OCT_U8, a->out->h, a->out->w, 1));
     for (int64_t i = 0; i < pixels_of(a); i++) {
-        OCT_CHECK_OUT(class[i] >= 0 && class[i] <= UINT8_MAX, OCT_DATA,
-                      "--output: a pixel is of class %d, but the grey pixels of a PNG file hold "
-                      "classes 0 to 255; leave --output out",
-                      (int)class[i]);
+        OCT_CHECK(class[i] >= 0 && class[i] <= UINT8_MAX, OCT_DATA,
+                  "--output: a pixel is of class %d, but the grey pixels of a PNG file hold "
+                  "classes 0 to 255; leave --output out",
+                  (int)class[i]);
         ((uint8_t *)picture->data)[i] = (uint8_t) class[i];
     }
-out:
-    oct_free(&class);
-    return status;
+    return OCT_OK;
 }
 
 /* A model of its own input: the error is large where the input is unlike the training data. */

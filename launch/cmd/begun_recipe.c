@@ -3,7 +3,6 @@
 
 #include "core/base/int_math.h"
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "io/dataset/dataset.h"
 #include "io/dataset/picture_list.h"
 #include "io/dataset/npy_file.h"
@@ -210,11 +209,10 @@ static oct_status measure_values(const oct_dataset *data, double *mean, double *
 {
     enum { SAMPLES = 256 };
     const int64_t step = oct_max_i64(data->count / SAMPLES, 1);
-    oct_image image = {0}, map = {0};
+    OCT_OWNED(oct_image_free) oct_image image = {0}, map = {0};
     double n = 0, sum = 0, squares = 0;
-    oct_status status = OCT_OK;
     for (int64_t i = 0; i < data->count; i += step) {
-        OCT_TRY_OUT(data->format->read(data, i, &image, &map));
+        OCT_TRY(data->format->read(data, i, &image, &map));
         const float *x = image.data;
         for (int64_t k = 0; k < oct_image_numel(&image); k++) {
             n++;
@@ -224,11 +222,8 @@ static oct_status measure_values(const oct_dataset *data, double *mean, double *
     }
     *mean = fmin(fmax(sum / n, -1e6), 1e6);
     *std = fmin(fmax(sqrt(fmax(squares / n - *mean * *mean, 0)), 1e-9), 1e6);
-    OCT_CHECK_OUT(isfinite(sum), OCT_DATA, "the data hold values that are not finite");
-out:
-    oct_image_free(&image);
-    oct_image_free(&map);
-    return status;
+    OCT_CHECK(isfinite(sum), OCT_DATA, "the data hold values that are not finite");
+    return OCT_OK;
 }
 
 static oct_status add_normalisation(const beginning *b, oct_text *text)

@@ -87,12 +87,11 @@ static oct_status run_figure(oct_bench *bench)
               figure->name, group->size);
     OCT_TRY(read_bench(bench));
     if (bench->args->json) bench->figures = json_array();
-    oct_status status = figure->run(bench);
-    json_t *all = bench->figures;
-    if (status == OCT_OK && all && group->rank == 0)
+    json_auto_t *all = bench->figures;
+    OCT_TRY(figure->run(bench));
+    if (all && group->rank == 0)
         oct_print_json(json_incref(figure->several ? all : json_array_get(all, 0)));
-    json_decref(all);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status run_bench(const oct_args *args)

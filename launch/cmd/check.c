@@ -73,23 +73,20 @@ static oct_status count_norm(void *user, oct_module *module)
 static oct_status judge_model(verdict *v)
 {
     const oct_recipe *r = &v->recipe;
-    oct_module *model = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_module_destroy) oct_module *model = NULL;
     OCT_TRY(oct_build_model(&model, r, &v->train));
     oct_warn_of_model(r, model);
-    OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
-    OCT_TRY_OUT(oct_check_norms(r, &v->train, model));
+    OCT_TRY(oct_module_walk(model, count_norm, v));
+    OCT_TRY(oct_check_norms(r, &v->train, model));
     oct_log_again(true); /* the short run that follows says what there is to the int8 model */
-    status = oct_try_deploy(r, &v->train, NULL, &v->exports);
+    const oct_status status = oct_try_deploy(r, &v->train, NULL, &v->exports);
     oct_log_again(false);
-    OCT_TRY_OUT(status);
-    OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
-    OCT_TRY_OUT(oct_module_state(model, count_state_tensor, v));
+    OCT_TRY(status);
+    OCT_TRY(oct_prepare_model(&model, r, &v->train, &v->report));
+    OCT_TRY(oct_module_state(model, count_state_tensor, v));
     v->checkpoint_bytes +=
         oct_optim_slots(r->optimizer_kind) * v->parameters * (int64_t)sizeof(float);
-out:
-    oct_module_destroy(&model);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status report_too_large(const verdict *v)

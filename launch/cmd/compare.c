@@ -128,21 +128,16 @@ static oct_status list_unpaired_layers(const oct_layer_source *source, const int
 static oct_status check_layers(const comparison *c)
 {
     const oct_layer_pairs *pairs = &c->found.pairs;
-    oct_text names_a = {0}, names_b = {0};
+    OCT_OWNED(oct_text_free) oct_text names_a = {0}, names_b = {0};
     int64_t only_a = 0, only_b = 0;
-    oct_status status = list_unpaired_layers(&c->a.source, pairs->b_of, &names_a, &only_a);
-    if (status == OCT_OK)
-        status = list_unpaired_layers(&c->b.source, pairs->a_of, &names_b, &only_b);
-    if (status == OCT_OK && only_a + only_b > 0)
-        status =
-            oct_fail(OCT_DATA,
-                     "the networks differ; what only %s has: %s; what only %s has: %s (of this "
-                     "name and size); --common compares the other layers",
-                     c->a.subject.path, only_a ? names_a.data : "nothing", c->b.subject.path,
-                     only_b ? names_b.data : "nothing");
-    oct_text_free(&names_a);
-    oct_text_free(&names_b);
-    return status;
+    OCT_TRY(list_unpaired_layers(&c->a.source, pairs->b_of, &names_a, &only_a));
+    OCT_TRY(list_unpaired_layers(&c->b.source, pairs->a_of, &names_b, &only_b));
+    OCT_CHECK(only_a + only_b == 0, OCT_DATA,
+              "the networks differ; what only %s has: %s; what only %s has: %s (of this name and "
+              "size); --common compares the other layers",
+              c->a.subject.path, only_a ? names_a.data : "nothing", c->b.subject.path,
+              only_b ? names_b.data : "nothing");
+    return OCT_OK;
 }
 
 static const oct_layer_info *layer_info(const comparison *c, int64_t layer)

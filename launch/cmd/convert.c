@@ -21,7 +21,7 @@ typedef struct conversion {
 /* Finds the path to write: that of -o, or model.int8.h5 in the checkpoint's run folder. */
 static oct_status find_output(conversion *c)
 {
-    char *folder = NULL;
+    OCT_OWNED(oct_free) char *folder = NULL;
     if (c->args->option[OUTPUT].given) {
         const char *path = c->args->option[OUTPUT].text;
         bool replaces = false;
@@ -36,9 +36,7 @@ static oct_status find_output(conversion *c)
     OCT_CHECK(folder, OCT_USAGE,
               "command line: this checkpoint is not in a run folder; name the output with -o "
               "MODEL.int8.h5");
-    oct_status status = oct_run_path(folder, "model.int8.h5", &c->output);
-    oct_free(&folder);
-    return status;
+    return oct_run_path(folder, "model.int8.h5", &c->output);
 }
 
 static oct_status open_checkpoint(conversion *c)

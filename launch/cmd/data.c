@@ -9,7 +9,6 @@
 #include "launch/report/page.h"
 #include "launch/session/build.h"
 #include "launch/session/file_kind.h"
-#include "launch/session/job.h"
 
 #include <math.h>
 #include <omp.h>

@@ -15,7 +15,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { EPOCHS = 6, SIDE = 160 };
@@ -47,12 +46,11 @@ static uint32_t class_colour(int64_t class)
 static oct_status choose_samples(drawing *d)
 {
     const oct_dataset *data = d->data;
-    bool *taken = NULL, *seen = NULL;
+    OCT_OWNED(oct_free) bool *taken = NULL, *seen = NULL;
     const bool by_class = data->goal == OCT_GOAL_CLASS;
     int64_t n = 0;
-    oct_status status = oct_alloc(&taken, (size_t)data->count, sizeof *taken);
-    OCT_TRY_OUT(status);
-    OCT_TRY_OUT(oct_alloc(&seen, by_class ? (size_t)data->classes : 1, sizeof *seen));
+    OCT_TRY(oct_alloc(&taken, (size_t)data->count, sizeof *taken));
+    OCT_TRY(oct_alloc(&seen, by_class ? (size_t)data->classes : 1, sizeof *seen));
     oct_permutation(d->order, data->count, d->loader.seed, 0);
     while (n < d->rows) {
         const int64_t before = n;
@@ -66,10 +64,7 @@ static oct_status choose_samples(drawing *d)
         if (n == before) break;
     }
     d->rows = n;
-out:
-    oct_free(&taken);
-    oct_free(&seen);
-    return status;
+    return OCT_OK;
 }
 
 /* Undoes the normalisation of a pixel, to 0..255; data that are not bytes, of any range, are shown around 128. */

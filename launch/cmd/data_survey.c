@@ -320,7 +320,7 @@ static void count_duplicates(oct_survey *s, oct_surveyed *const *group, int64_t 
 
 static oct_status find_duplicates(oct_survey *s)
 {
-    oct_surveyed **order = NULL;
+    OCT_OWNED(oct_free) oct_surveyed **order = NULL;
     int64_t n = 0;
     OCT_TRY(oct_alloc(&order, (size_t)(s->split[0].data->count + s->split[1].data->count),
                       sizeof(void *)));
@@ -333,7 +333,6 @@ static oct_status find_duplicates(oct_survey *s)
             run++;
         if (run > 1) count_duplicates(s, order + i, run);
     }
-    oct_free(&order);
     return OCT_OK;
 }
 

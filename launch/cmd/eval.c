@@ -36,14 +36,13 @@ static oct_status print_rows(const oct_metric *metric, const double *numbers, in
     const oct_metric_details *details = metric->details;
     const int64_t columns = columns_of(details, n);
     const int width = details->columns ? 10 : 7;
-    double *cells = NULL;
+    OCT_OWNED(oct_free) double *cells = NULL;
     char number[32];
-    oct_status status = OCT_OK;
     if (n > (details->columns ? ROWS_MOST : MATRIX_MOST)) {
         oct_print("\n%s: %lld rows, which --json shows\n", metric->title, (long long)n);
         return OCT_OK;
     }
-    OCT_TRY_OUT(fill_cells(metric, numbers, n, &cells));
+    OCT_TRY(fill_cells(metric, numbers, n, &cells));
     oct_print("\n%s\n%-16s", metric->title, details->columns ? "" : "true \\ predicted");
     for (int64_t k = 0; k < columns; k++)
         details->columns ? oct_print(" %10s", details->columns[k].name)
@@ -60,9 +59,7 @@ static oct_status print_rows(const oct_metric *metric, const double *numbers, in
         }
         oct_print("\n");
     }
-out:
-    oct_free(&cells);
-    return status;
+    return OCT_OK;
 }
 
 /* {"columns": [...], "rows": [[...]]}, without columns for a matrix (new reference); NULL: out of memory. */
@@ -70,7 +67,7 @@ static json_t *rows_json(const oct_metric *metric, const double *numbers, int64_
 {
     const oct_metric_details *details = metric->details;
     const int64_t columns = columns_of(details, n);
-    double *cells = NULL;
+    OCT_OWNED(oct_free) double *cells = NULL;
     if (fill_cells(metric, numbers, n, &cells) != OCT_OK) return NULL;
     json_t *rows = json_array(), *names = details->columns ? json_array() : NULL;
     for (int64_t k = 0; details->columns && k < columns; k++)
@@ -86,7 +83,6 @@ static json_t *rows_json(const oct_metric *metric, const double *numbers, int64_
         }
         json_array_append_new(rows, row);
     }
-    oct_free(&cells);
     return json_pack("{s:o*, s:o}", "columns", names, "rows", rows);
 }
 

@@ -2,7 +2,6 @@
  * outputs by which a reader of the file can be checked. */
 #include "core/base/cpu.h"
 #include "core/nn/network.h"
-#include "io/model/class_names.h"
 #include "io/export/format.h"
 #include "io/file/file.h"
 #include "io/batch/normalise.h"
@@ -285,7 +284,7 @@ static oct_status export_subject(exporting *e)
 
 static oct_status run_export(const oct_args *args)
 {
-    exporting *e = NULL;
+    OCT_OWNED(oct_free) exporting *e = NULL;
     OCT_TRY(oct_alloc(&e, 1, sizeof *e));
     e->args = args;
     const oct_status status = export_subject(e);
@@ -296,7 +295,6 @@ static oct_status run_export(const oct_args *args)
     oct_free(&e->beside_path);
     oct_free(&e->golden_path);
     oct_free(&e->name);
-    oct_free(&e);
     return status;
 }
 

@@ -34,12 +34,11 @@ static void print_formats(void)
 /* Prints the help on a key, a section of keys, or all of them (NULL); *found: there is some. */
 static oct_status print_recipe_key(const char *key, bool *found)
 {
-    oct_text text = {0};
-    const oct_status status = oct_recipe_help(key, &text);
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(oct_recipe_help(key, &text));
     *found = text.length > 0;
-    if (status == OCT_OK && *found) oct_print("%s", text.data);
-    oct_text_free(&text);
-    return status;
+    if (*found) oct_print("%s", text.data);
+    return OCT_OK;
 }
 
 static const struct topic {

@@ -50,7 +50,7 @@ static int by_text(const void *a, const void *b)
 static oct_status count_parameters(network *m)
 {
     const oct_onnx_graph *g = &m->graph;
-    bool *seen = NULL;
+    OCT_OWNED(oct_free) bool *seen = NULL;
     OCT_TRY(oct_alloc(&seen, (size_t)g->num_values, sizeof *seen));
     for (int64_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; k < g->nodes[i].inputs; k++) {
@@ -63,7 +63,6 @@ static oct_status count_parameters(network *m)
             m->tensors++;
             m->numbers += oct_onnx_numel(v);
         }
-    oct_free(&seen);
     return OCT_OK;
 }
 
@@ -89,13 +88,12 @@ static oct_status build_network(network *m)
     const oct_onnx_graph *g = &m->graph;
     oct_onnx_build_options options = {.without_softmax = true};
     oct_onnx_built built;
-    oct_module *model = NULL;
+    OCT_OWNED(oct_module_destroy) oct_module *model = NULL;
     oct_onnx_set_size(g, &options);
     OCT_TRY(oct_onnx_build(&model, g, &options, &built));
     const oct_status status = oct_module_walk(model, count_module, m);
     m->unseen = oct_batch_norms_unseen(model);
     const oct_status noted = oct_strdup(&m->notes, oct_network_notes(model));
-    oct_module_destroy(&model);
     return status == OCT_OK ? noted : status;
 }
 
@@ -216,21 +214,16 @@ out:
 
 static oct_status write_recipe(const network *m, const char *folder)
 {
-    char *model = NULL, *recipe = NULL;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "model.onnx", &model));
-    OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &recipe));
-    OCT_TRY_OUT(oct_import_recipe(&m->graph, m->path, model, m->unseen > 0, &text));
-    OCT_TRY_OUT(oct_make_folders(folder));
-    OCT_TRY_OUT(oct_file_write(model, m->bytes, m->size));
-    OCT_TRY_OUT(oct_file_write(recipe, text.data, text.length));
+    OCT_OWNED(oct_free) char *model = NULL, *recipe = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(oct_run_path(folder, "model.onnx", &model));
+    OCT_TRY(oct_run_path(folder, "recipe.yaml", &recipe));
+    OCT_TRY(oct_import_recipe(&m->graph, m->path, model, m->unseen > 0, &text));
+    OCT_TRY(oct_make_folders(folder));
+    OCT_TRY(oct_file_write(model, m->bytes, m->size));
+    OCT_TRY(oct_file_write(recipe, text.data, text.length));
     if (!m->args->json) oct_print("\nwritten     %s, %s\n", recipe, model);
-out:
-    oct_text_free(&text);
-    oct_free(&model);
-    oct_free(&recipe);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status check_folder(const char *folder)

@@ -95,12 +95,11 @@ static oct_status print_checkpoint(const oct_checkpoint *c, tensors *t)
 
 static oct_status inspect_checkpoint(const char *path, bool json)
 {
-    oct_checkpoint checkpoint = {0};
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
     tensors t = {.file = checkpoint.file, .json = json ? json_array() : NULL};
     const oct_status status = print_checkpoint(&checkpoint, &t);
     json_decref(t.json);
-    oct_checkpoint_close(&checkpoint);
     return status;
 }
 
@@ -345,7 +344,7 @@ static oct_status print_device(const oct_model *model, const char *path, bool js
 static oct_status inspect_model(const oct_args *args, bool device)
 {
     const char *path = args->word[0];
-    oct_model model = {0};
+    OCT_OWNED(oct_model_free) oct_model model = {0};
     size_t size = 0;
     char hex[65];
     OCT_TRY(oct_model_load(&model, path, args->allow_large));
@@ -358,37 +357,31 @@ static oct_status inspect_model(const oct_args *args, bool device)
         args->json ? print_model_json(&model, path, size, hex, parameters)
                    : print_model(&model, path, size, hex, parameters);
     }
-    oct_model_free(&model);
     return status;
 }
 
 /* Shows a recipe: every key with its value. */
 static oct_status inspect_recipe(const char *path, bool json)
 {
-    oct_recipe recipe = {0};
-    oct_text text = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     OCT_TRY(oct_recipe_read(&recipe, path, NULL, NULL, 0));
-    OCT_TRY_OUT(oct_recipe_write(&recipe, false, &text));
+    OCT_TRY(oct_recipe_write(&recipe, false, &text));
     json ? oct_print_json(
                json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file", path, "recipe", text.data))
          : oct_print("%s", text.data);
-out:
-    oct_text_free(&text);
-    oct_recipe_free(&recipe);
-    return status;
+    return OCT_OK;
 }
 
 /* Shows a run folder: how far the run is, and its files. */
 static oct_status inspect_run(const char *path, bool json)
 {
-    oct_checkpoint newest = {0};
-    oct_status status = OCT_OK;
-    char *checkpoints = NULL, *folder = NULL, *model = NULL;
-    OCT_TRY_OUT(oct_run_checkpoints(path, &checkpoints));
-    OCT_TRY_OUT(oct_run_folder_of(path, &folder));
-    OCT_TRY_OUT(oct_run_path(folder ? folder : path, "model.int8.h5", &model));
-    OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints, NULL));
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint newest = {0};
+    OCT_OWNED(oct_free) char *checkpoints = NULL, *folder = NULL, *model = NULL;
+    OCT_TRY(oct_run_checkpoints(path, &checkpoints));
+    OCT_TRY(oct_run_folder_of(path, &folder));
+    OCT_TRY(oct_run_path(folder ? folder : path, "model.int8.h5", &model));
+    OCT_TRY(oct_checkpoint_newest(&newest, checkpoints, NULL));
     bool converted = oct_file_exists(model);
     if (json)
         oct_print_json(json_pack(
@@ -404,12 +397,7 @@ static oct_status inspect_run(const char *path, bool json)
             oct_print("checkpoint  none yet\n");
         oct_print("int8 model  %s\n", converted ? model : "none yet");
     }
-out:
-    oct_checkpoint_close(&newest);
-    oct_free(&checkpoints);
-    oct_free(&folder);
-    oct_free(&model);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status run_inspect(const oct_args *args)

@@ -9,15 +9,11 @@
 
 static oct_status read_recipe(oct_subject *s, const char *path, const char *data_path)
 {
-    char *override = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) char *override = NULL;
     if (data_path) OCT_TRY(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
-    OCT_TRY_OUT(oct_recipe_read(&s->recipe, path, NULL, overrides, data_path ? 1 : 0));
-    status = oct_plugins_load(&s->recipe.plugins, false, NULL);
-out:
-    oct_free(&override);
-    return status;
+    OCT_TRY(oct_recipe_read(&s->recipe, path, NULL, overrides, data_path ? 1 : 0));
+    return oct_plugins_load(&s->recipe.plugins, false, NULL);
 }
 
 static oct_status build_model(oct_subject *s, const char *path, oct_view view,
@@ -76,37 +72,30 @@ static oct_status print_json(const oct_subject *s, const char *file, oct_view vi
 
 static oct_status draw_program(const char *path, const oct_args *args)
 {
-    oct_model model = {0};
-    oct_text text = {0};
+    OCT_OWNED(oct_model_free) oct_model model = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     OCT_TRY(oct_model_load(&model, path, args->allow_large));
-    const oct_status status = oct_diagram_write_dot(NULL, &model.program, &text);
-    if (status == OCT_OK && args->json)
+    OCT_TRY(oct_diagram_write_dot(NULL, &model.program, &text));
+    if (args->json)
         oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", oct_file_kind_name(OCT_FILE_MODEL),
                                  "file", path, view_names[OCT_VIEW_DOT], text.data));
-    else if (status == OCT_OK)
+    else
         oct_print("%s", text.data);
-    oct_text_free(&text);
-    oct_model_free(&model);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_print_view(const oct_args *args, oct_view view, const char *data_path)
 {
     const char *path = args->word[0];
-    oct_subject s = {0};
+    OCT_OWNED(oct_subject_close) oct_subject s = {0};
     OCT_TRY(oct_file_kind_of(path, &s.kind));
     if (s.kind == OCT_FILE_MODEL && view == OCT_VIEW_DOT) return draw_program(path, args);
-    oct_text text = {0};
-    oct_status status = build_model(&s, path, view, data_path);
-    if (status == OCT_OK)
-        status = view == OCT_VIEW_GRAPH ? oct_graph_table(oct_graph_of(s.root), &text)
-                 : view == OCT_VIEW_DOT ? oct_diagram_write_dot(oct_graph_of(s.root), NULL, &text)
-                                        : oct_tree_write(&text, s.root);
-    if (status == OCT_OK && args->json)
-        status = print_json(&s, path, view, text.data);
-    else if (status == OCT_OK)
-        oct_print("%s", text.data);
-    oct_text_free(&text);
-    oct_subject_close(&s);
-    return status;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(build_model(&s, path, view, data_path));
+    OCT_TRY(view == OCT_VIEW_GRAPH ? oct_graph_table(oct_graph_of(s.root), &text)
+            : view == OCT_VIEW_DOT ? oct_diagram_write_dot(oct_graph_of(s.root), NULL, &text)
+                                   : oct_tree_write(&text, s.root));
+    if (args->json) return print_json(&s, path, view, text.data);
+    oct_print("%s", text.data);
+    return OCT_OK;
 }

@@ -72,7 +72,7 @@ static oct_status report_unknown_word(const request *r, const char *word)
 {
     char hint[OCT_HINT_BYTES];
     const char *names[NAMES_MAX];
-    oct_text all = {0};
+    OCT_OWNED(oct_text_free) oct_text all = {0};
     for (size_t i = 0; i < r->names; i++) {
         names[i] = r->name[i];
         OCT_TRY(oct_text_add(&all, "%s%s", i ? ", " : "", r->name[i]));
@@ -82,7 +82,6 @@ static oct_status report_unknown_word(const request *r, const char *word)
                  "command line: '%s' is neither a figure of %s nor a second run; %s\nthere are: %s",
                  word, r->path[0], oct_did_you_mean(hint, word, names, r->names, "choose one"),
                  all.data ? all.data : "none");
-    oct_text_free(&all);
     return status;
 }
 
@@ -197,7 +196,7 @@ static bool says_utf8(void)
 
 static oct_status run_plot(const oct_args *args)
 {
-    request *r = NULL;
+    OCT_OWNED(oct_free) request *r = NULL;
     OCT_TRY(oct_alloc(&r, 1, sizeof *r));
     struct winsize size = {0};
     const int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0
@@ -223,7 +222,6 @@ static oct_status run_plot(const oct_args *args)
     json_decref(runs);
     for (int i = 0; i < RUNS_MAX; i++)
         oct_page_run_close(&r->run[i]);
-    oct_free(&r);
     return status;
 }
 

@@ -7,7 +7,6 @@
 #include "dist/rank_table.h"
 #include "io/dataset/dataset.h"
 #include "io/file/file.h"
-#include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "launch/cmd/begun_recipe.h"
 #include "launch/report/page.h"
@@ -232,20 +231,19 @@ static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
 static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
     const char *path = args->word[0];
-    oct_onnx_graph graph = {0};
-    oct_text text = {0};
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
+    OCT_OWNED(oct_onnx_free) oct_onnx_graph graph = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     size_t size;
-    oct_status status = OCT_OK;
     OCT_CHECK(data_word(args) || is_given(args, "data.path="), OCT_USAGE,
               "command line: %s alone has no data to watch; name them after it: octet calibrate "
               "%s pictures",
               path, path);
     OCT_TRY(oct_onnx_load(path, &bytes, &size));
     const oct_onnx_source source = {.path = path, .bytes = bytes, .size = size};
-    OCT_TRY_OUT(oct_onnx_read_bytes(&graph, &source));
-    OCT_TRY_OUT(oct_onnx_fold(&graph, 0, 0, 0));
-    OCT_TRY_OUT(oct_import_recipe(&graph, path, path, false, &text));
+    OCT_TRY(oct_onnx_read_bytes(&graph, &source));
+    OCT_TRY(oct_onnx_fold(&graph, 0, 0, 0));
+    OCT_TRY(oct_import_recipe(&graph, path, path, false, &text));
     /* The network itself says how many outputs it has, which labels would say otherwise. */
     const oct_onnx_value *y = &graph.values[graph.outputs[0]];
     int64_t outputs = 1;
@@ -257,12 +255,7 @@ static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, ove
         no_goal = no_goal || strcmp(o->word[i], "data.goal=none") == 0;
     snprintf(o->classes, sizeof o->classes, "data.classes=%lld", (long long)outputs);
     if (no_goal && known) add_unless_given(o, args, o->classes);
-    status = oct_recipe_read(recipe, path, text.data, o->word, o->count);
-out:
-    oct_onnx_free(&graph);
-    oct_free(&bytes);
-    oct_text_free(&text);
-    return status;
+    return oct_recipe_read(recipe, path, text.data, o->word, o->count);
 }
 
 oct_status oct_calibrate_recipe(oct_recipe *recipe, const oct_args *args)
@@ -285,7 +278,7 @@ bool oct_calibrate_guesses(const oct_args *args)
  * take rank 0's. */
 static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
 {
-    oct_text all = {0}, text = {0};
+    OCT_OWNED(oct_text_free) oct_text all = {0}, text = {0};
     oct_status status = oct_recipe_list(recipe, &all);
     for (const char *line = all.data; status == OCT_OK && *line;) {
         size_t length = strcspn(line, "\n") + 1;
@@ -297,31 +290,24 @@ static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe
     }
     status = oct_session_agree(session, status);
     if (status == OCT_OK) status = oct_session_same(session, &text);
-    oct_text_free(&all);
-    oct_text_free(&text);
     return status;
 }
 
 /* Writes the report of a run into its own folder, unless the same bytes are there already. */
 static oct_status write_report(const char *folder, bool large)
 {
-    char *path = NULL;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "report.html", &path));
-    OCT_TRY_OUT(oct_page_text(&text, folder, NULL, large));
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(oct_run_path(folder, "report.html", &path));
+    OCT_TRY(oct_page_text(&text, folder, NULL, large));
     const bool there =
         oct_file_exists(path) && oct_file_read(path, OCT_PAGE_BYTES, &bytes, &size) == OCT_OK;
     if (!there) oct_fail_clear(); /* what cannot be read is written again */
     if (!there || size != text.length || memcmp(bytes, text.data, size) != 0)
-        status = oct_file_write(path, text.data, text.length);
-out:
-    oct_free(&bytes);
-    oct_text_free(&text);
-    oct_free(&path);
-    return status;
+        return oct_file_write(path, text.data, text.length);
+    return OCT_OK;
 }
 
 oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,

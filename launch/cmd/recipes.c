@@ -19,11 +19,10 @@ static oct_status read_shipped(const oct_shipped *list, size_t i, char **text)
 /* Reads what a recipe is for: its first line is a comment that says it. */
 static oct_status read_summary(const oct_shipped *list, size_t i, char line[200])
 {
-    char *text = NULL;
+    OCT_OWNED(oct_free) char *text = NULL;
     OCT_TRY(read_shipped(list, i, &text));
     const char *at = text + strspn(text, "# ");
     snprintf(line, 200, "%.*s", (int)strcspn(at, "\r\n"), at);
-    oct_free(&text);
     return OCT_OK;
 }
 

@@ -60,17 +60,12 @@ static size_t count_paths(const oct_args *args)
 
 static oct_status write_picture(const running *r, const char *file)
 {
-    oct_image picture = {0};
-    void *bytes = NULL;
+    OCT_OWNED(oct_image_free) oct_image picture = {0};
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(r->kind->draw(&r->answer, &picture));
-    OCT_TRY_OUT(oct_png_write(&picture, &bytes, &size));
-    OCT_TRY_OUT(oct_file_write(file, bytes, size));
-out:
-    oct_free(&bytes);
-    oct_image_free(&picture);
-    return status;
+    OCT_TRY(r->kind->draw(&r->answer, &picture));
+    OCT_TRY(oct_png_write(&picture, &bytes, &size));
+    return oct_file_write(file, bytes, size);
 }
 
 static double output_at(const oct_answer *a, int64_t k)

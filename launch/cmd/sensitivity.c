@@ -55,25 +55,21 @@ static void print_json(const survey *s)
 
 static oct_status deliver_table(const survey *s)
 {
-    oct_text text = {0}, comment = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_text_free) oct_text text = {0}, comment = {0};
     /* The table depends on neither ranks nor place, so that equal measurements give equal files. */
-    OCT_TRY_OUT(oct_text_add(&comment,
-                             "%s, step %" PRId64 ", phase %s\n"
-                             "each quantizer alone, against the float model; most sensitive first",
-                             oct_recipe_model(&s->subject.recipe), s->subject.checkpoint.info.step,
-                             s->subject.checkpoint.info.phase));
-    OCT_TRY_OUT(oct_sensitivity_print(&s->table, comment.data, &text));
+    OCT_TRY(oct_text_add(&comment,
+                         "%s, step %" PRId64 ", phase %s\n"
+                         "each quantizer alone, against the float model; most sensitive first",
+                         oct_recipe_model(&s->subject.recipe), s->subject.checkpoint.info.step,
+                         s->subject.checkpoint.info.phase));
+    OCT_TRY(oct_sensitivity_print(&s->table, comment.data, &text));
     if (s->args->option[OUTPUT].given)
-        OCT_TRY_OUT(oct_file_write(s->args->option[OUTPUT].text, text.data, text.length));
+        OCT_TRY(oct_file_write(s->args->option[OUTPUT].text, text.data, text.length));
     if (s->args->json)
         print_json(s);
     else if (!s->args->option[OUTPUT].given)
         oct_print("%s", text.data);
-out:
-    oct_text_free(&comment);
-    oct_text_free(&text);
-    return status;
+    return OCT_OK;
 }
 
 /* Measures on the first batches of the training data, without augmentation. */

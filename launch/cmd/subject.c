@@ -24,23 +24,18 @@ bool oct_subject_is_programs(const oct_subject *s)
 static oct_status read_program_recipe(oct_subject *s, const char *data_path)
 {
     oct_data_found found = {0};
-    oct_text data = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_text_free) oct_text data = {0};
     s->no_data = !data_path;
-    if (data_path) status = oct_data_look(data_path, false, &found);
-    if (data_path && status == OCT_OK) status = oct_data_found_write(&found, &data);
+    if (data_path) OCT_TRY(oct_data_look(data_path, false, &found));
+    if (data_path) OCT_TRY(oct_data_found_write(&found, &data));
     const oct_value *in = &s->model.program.values[s->model.program.inputs[0]];
     const bool pictures = strcmp(found.format, "folder") == 0 || strcmp(found.format, "csv") == 0;
-    if (pictures && status == OCT_OK) { /* their sizes show when they are read */
-        status = oct_text_add(&data, "  size: %lldx%lld\n", (long long)in->h, (long long)in->w);
+    if (pictures) { /* their sizes show when they are read */
+        OCT_TRY(oct_text_add(&data, "  size: %lldx%lld\n", (long long)in->h, (long long)in->w));
         oct_log(OCT_LOG_INFO, "%s: pictures of another size become %lldx%lld; data.size changes it",
                 data_path, (long long)in->h, (long long)in->w);
     }
-    if (status == OCT_OK)
-        status =
-            oct_job_program_recipe(&s->recipe, s->path, &s->model, data.data, s->keys, s->num_keys);
-    oct_text_free(&data);
-    return status;
+    return oct_job_program_recipe(&s->recipe, s->path, &s->model, data.data, s->keys, s->num_keys);
 }
 
 oct_status oct_subject_read_recipe(oct_subject *s, const char *data_path)
@@ -105,9 +100,8 @@ const char *oct_subject_file(const oct_subject *s)
 
 oct_status oct_switch_quantizers_off(oct_module *root)
 {
-    oct_quantizers quantizers = {0};
+    OCT_OWNED(oct_quantizers_free) oct_quantizers quantizers = {0};
     OCT_TRY(oct_quantizers_collect(&quantizers, root));
     oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
-    oct_quantizers_free(&quantizers);
     return OCT_OK;
 }

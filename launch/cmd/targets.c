@@ -21,13 +21,11 @@ static void print_words(const char *label, const char *words)
 
 static oct_status print_names(const char *label, const char *const *names)
 {
-    oct_text row = {0};
-    oct_status status = OCT_OK;
-    for (; status == OCT_OK && names && *names; names++)
-        status = oct_text_add(&row, "%s%s", row.length ? ", " : "", *names);
-    if (status == OCT_OK && row.length) print_words(label, row.data);
-    oct_text_free(&row);
-    return status;
+    OCT_OWNED(oct_text_free) oct_text row = {0};
+    for (; names && *names; names++)
+        OCT_TRY(oct_text_add(&row, "%s%s", row.length ? ", " : "", *names));
+    if (row.length) print_words(label, row.data);
+    return OCT_OK;
 }
 
 static oct_status print_target(const oct_target *target)

@@ -80,11 +80,10 @@ static void print_table(const json_t *result)
 
 static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
 {
-    json_t *result = NULL;
+    json_auto_t *result = NULL;
     OCT_TRY(oct_run_recipe(session, args, recipe, &result));
     if (result && args->json) oct_print_json(json_incref(result));
     if (result && !args->json) print_table(result);
-    json_decref(result);
     return OCT_OK;
 }
 

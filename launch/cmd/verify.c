@@ -83,8 +83,7 @@ static oct_status load_test_data(const findings *f, oct_subject *s, const char *
 static oct_status verify_golden(const findings *f, const oct_model *m)
 {
     const oct_program *p = &m->program;
-    uint8_t *digests = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) uint8_t *digests = NULL;
     int64_t values = p->num_values, count = m->certificate.golden_count;
     if (count == 0) {
         NOT_VERIFIED(
@@ -96,28 +95,25 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
         return OCT_OK;
     }
     OCT_TRY(oct_alloc(&digests, (size_t)(count * values), DIGEST));
-    OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, digests));
+    OCT_TRY(oct_golden_digests(p, m->golden_input, count, digests));
     for (int64_t i = 0; i < count; i++)
         for (int k = 0; k < p->num_inputs; k++) {
             int64_t at = (i * values + p->inputs[k]) * DIGEST;
-            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
-                          "%s: golden input %" PRId64 " is not that of its digest",
-                          f->args->word[0], i);
+            OCT_CHECK(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
+                      "%s: golden input %" PRId64 " is not that of its digest", f->args->word[0],
+                      i);
         }
     for (int64_t i = 0; i < count; i++)
         for (int64_t s = 0; s < p->num_steps; s++) {
             int64_t at = (i * values + p->steps[s].output) * DIGEST;
-            OCT_CHECK_OUT(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
-                          "%s: golden input %" PRId64
-                          ": layer %s is the first that differs on this "
-                          "machine (OCT_ISA narrows the kernels)",
-                          f->args->word[0], i, p->steps[s].name);
+            OCT_CHECK(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
+                      "%s: golden input %" PRId64 ": layer %s is the first that differs on this "
+                      "machine (OCT_ISA narrows the kernels)",
+                      f->args->word[0], i, p->steps[s].name);
         }
     VERIFIED(f, "%" PRId64 " golden inputs, all %" PRId64 " layers bit for bit", count,
              p->num_steps);
-out:
-    oct_free(&digests);
-    return status;
+    return OCT_OK;
 }
 
 /* Checks what the model has copied from the test data: names of classes, and the first images as golden inputs. */
@@ -125,8 +121,7 @@ static oct_status compare_copied_data(const oct_subject *s)
 {
     const oct_model *m = &s->model;
     const int64_t count = m->certificate.golden_count, numel = oct_inputs_numel(&m->program);
-    float *images = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) float *images = NULL;
     OCT_TRY(oct_class_names_check(m->class_names, &s->data, s->path));
     if (!oct_model_has_recipe(m)) return OCT_OK; /* a program may take both from elsewhere */
     OCT_CHECK(!m->class_names || s->data.class_names, OCT_MISMATCH,
@@ -135,13 +130,11 @@ static oct_status compare_copied_data(const oct_subject *s)
               s->path, oct_class_name(m->class_names, 0).text);
     OCT_CHECK(count <= s->data.count, OCT_MISMATCH, "%s: has more golden inputs than test images",
               s->path);
-    OCT_TRY_OUT(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
-    OCT_TRY_OUT(oct_golden_read(&s->recipe, &s->data, count, images));
-    OCT_CHECK_OUT(memcmp(images, m->golden_input, (size_t)(count * numel) * sizeof *images) == 0,
-                  OCT_MISMATCH, "%s: its golden inputs are not the first test images", s->path);
-out:
-    oct_free(&images);
-    return status;
+    OCT_TRY(oct_alloc(&images, (size_t)(count * numel), sizeof *images));
+    OCT_TRY(oct_golden_read(&s->recipe, &s->data, count, images));
+    OCT_CHECK(memcmp(images, m->golden_input, (size_t)(count * numel) * sizeof *images) == 0,
+              OCT_MISMATCH, "%s: its golden inputs are not the first test images", s->path);
+    return OCT_OK;
 }
 
 /* Evaluates the test set: its logits and its accuracy must be those of the certificate. */
@@ -168,99 +161,89 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
         return OCT_OK;
     }
 
-    oct_outputs outputs = {0};
+    OCT_OWNED(oct_outputs_free) oct_outputs outputs = {0};
     oct_scores scores;
     char figures[OCT_SCORES_TEXT];
-    oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
-    OCT_TRY_OUT(oct_model_check_work(&s->model, data->count, f->args->allow_large, s->path));
-    OCT_TRY_OUT(compare_copied_data(s));
-    OCT_TRY_OUT(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
-    OCT_TRY_OUT(
-        oct_program_evaluate(program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
+    OCT_TRY(oct_model_check_work(&s->model, data->count, f->args->allow_large, s->path));
+    OCT_TRY(compare_copied_data(s));
+    OCT_TRY(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
+    OCT_TRY(oct_program_evaluate(program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
     oct_sha256(outputs.y, (size_t)(outputs.samples * outputs.rows * outputs.row) * sizeof(float),
                digest);
-    OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_MISMATCH,
-                  "%s: the logits of the test set are not those of the certificate%s",
-                  f->args->word[0],
-                  of_files ? "" : ", or the data are not those that the program compared");
-    OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, &outputs, &scores));
-    OCT_CHECK_OUT(oct_max_i64(scores.correct, 0) == c->correct &&
-                      scores.rows == (c->rows > 0 ? c->rows : c->images) &&
-                      oct_scores_accuracy(&scores) == c->qat_accuracy,
-                  OCT_MISMATCH,
-                  "%s: %" PRId64 " of %" PRId64 " rows are right, an accuracy of %g %%; the "
-                  "certificate says %" PRId64 " of %" PRId64 ", %g %%",
-                  f->args->word[0], oct_max_i64(scores.correct, 0), scores.rows,
-                  oct_scores_accuracy(&scores), c->correct, c->rows > 0 ? c->rows : c->images,
-                  c->qat_accuracy);
+    OCT_CHECK(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_MISMATCH,
+              "%s: the logits of the test set are not those of the certificate%s", f->args->word[0],
+              of_files ? "" : ", or the data are not those that the program compared");
+    OCT_TRY(oct_score(&oct_collective_one, recipe, &outputs, &scores));
+    OCT_CHECK(oct_max_i64(scores.correct, 0) == c->correct &&
+                  scores.rows == (c->rows > 0 ? c->rows : c->images) &&
+                  oct_scores_accuracy(&scores) == c->qat_accuracy,
+              OCT_MISMATCH,
+              "%s: %" PRId64 " of %" PRId64 " rows are right, an accuracy of %g %%; the "
+              "certificate says %" PRId64 " of %" PRId64 ", %g %%",
+              f->args->word[0], oct_max_i64(scores.correct, 0), scores.rows,
+              oct_scores_accuracy(&scores), c->correct, c->rows > 0 ? c->rows : c->images,
+              c->qat_accuracy);
     if (scores.correct >= 0)
         oct_snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else
         oct_scores_text(&scores, figures);
     VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",
              oct_text_count(data->count, images), figures[0] ? ", " : "", figures);
-out:
-    oct_outputs_free(&outputs);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status verify_model(const findings *f)
 {
-    oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_MODEL};
+    OCT_OWNED(oct_subject_close) oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_MODEL};
     bool loaded = false;
-    oct_status status = OCT_OK;
     OCT_TRY(oct_model_load(&s.model, s.path, f->args->allow_large));
     VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
              s.model.program.num_steps);
     const bool one = s.model.program.num_inputs == 1, of_recipe = oct_model_has_recipe(&s.model);
-    if (one) OCT_TRY_OUT(oct_model_check_runnable(&s.model, s.path));
+    if (one) OCT_TRY(oct_model_check_runnable(&s.model, s.path));
     if (of_recipe)
         VERIFIED(f, "recipe: target, data format, mean and standard deviation are those "
                     "that the model computes with");
-    OCT_TRY_OUT(verify_golden(f, &s.model));
-    if (f->args->option[GOLDEN_ONLY].given) goto out;
-    OCT_CHECK_OUT(of_recipe || s.model.certificate.images > 0 || !f->data_path, OCT_USAGE,
-                  "command line: --data: %s has no certificate, so there is nothing to compare "
-                  "test data with; leave it out, or measure with octet eval",
-                  s.path);
-    if (!of_recipe && s.model.certificate.images == 0) goto out;
-    OCT_TRY_OUT(oct_subject_read_recipe(&s, f->data_path));
+    OCT_TRY(verify_golden(f, &s.model));
+    if (f->args->option[GOLDEN_ONLY].given) return OCT_OK;
+    OCT_CHECK(of_recipe || s.model.certificate.images > 0 || !f->data_path, OCT_USAGE,
+              "command line: --data: %s has no certificate, so there is nothing to compare "
+              "test data with; leave it out, or measure with octet eval",
+              s.path);
+    if (!of_recipe && s.model.certificate.images == 0) return OCT_OK;
+    OCT_TRY(oct_subject_read_recipe(&s, f->data_path));
     if (!of_recipe && s.model.certificate.qat_accuracy < 0) s.recipe.data_goal = OCT_GOAL_NONE;
     if (one)
-        OCT_TRY_OUT(load_test_data(f, &s, INSTEAD, &loaded));
+        OCT_TRY(load_test_data(f, &s, INSTEAD, &loaded));
     else
         NOT_VERIFIED(f,
                      "test data: the model takes several inputs, and a data set has one" INSTEAD);
-    if (loaded) OCT_TRY_OUT(compare_test_set(f, &s));
-out:
-    oct_subject_close(&s);
-    return status;
+    if (loaded) OCT_TRY(compare_test_set(f, &s));
+    return OCT_OK;
 }
 
 static oct_status verify_checkpoint(const findings *f)
 {
+    OCT_OWNED(oct_subject_close)
     oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_CHECKPOINT};
     const oct_checkpoint *checkpoint = &s.checkpoint;
     bool loaded = false, prepared;
-    oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
     char hex[65];
     /* First: a damaged model passes for a checkpoint until it is opened. */
     OCT_TRY(oct_checkpoint_open(&s.checkpoint, s.path));
-    OCT_CHECK_OUT(!f->args->option[GOLDEN_ONLY].given, OCT_USAGE,
-                  "command line: --golden-only is for int8 models, and %s is a checkpoint", s.path);
+    OCT_CHECK(!f->args->option[GOLDEN_ONLY].given, OCT_USAGE,
+              "command line: --golden-only is for int8 models, and %s is a checkpoint", s.path);
     oct_sha256(checkpoint->bytes, checkpoint->size, digest);
     VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex));
-    OCT_TRY_OUT(oct_subject_read_recipe(&s, f->data_path));
-    OCT_TRY_OUT(load_test_data(f, &s, "", &loaded));
-    if (!loaded) goto out;
-    OCT_TRY_OUT(oct_build_from_checkpoint(&s.root, checkpoint, &s.recipe, &s.data, &prepared));
+    OCT_TRY(oct_subject_read_recipe(&s, f->data_path));
+    OCT_TRY(load_test_data(f, &s, "", &loaded));
+    if (!loaded) return OCT_OK;
+    OCT_TRY(oct_build_from_checkpoint(&s.root, checkpoint, &s.recipe, &s.data, &prepared));
     VERIFIED(f, "state: every tensor of %s is there, with its shape (phase %s, step %" PRId64 ")",
              oct_recipe_model(&s.recipe), checkpoint->info.phase, checkpoint->info.step);
-out:
-    oct_subject_close(&s);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status run_verify(const oct_args *args)

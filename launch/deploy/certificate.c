@@ -166,12 +166,11 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
 {
     const int64_t numel = oct_inputs_numel(program);
     const float *input[OCT_PROGRAM_INPUTS];
-    oct_runtime *runtime = NULL;
-    float *output = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program,
-                                   &(oct_runtime_options){.host = &oct_module_fallbacks}));
-    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
+    OCT_OWNED(oct_runtime_destroy) oct_runtime *runtime = NULL;
+    OCT_OWNED(oct_free) float *output = NULL;
+    OCT_TRY(oct_runtime_create(&runtime, program,
+                               &(oct_runtime_options){.host = &oct_module_fallbacks}));
+    OCT_TRY(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *sample = digests + i * program->num_values * DIGEST;
         const float *at = samples + i * numel; /* the inputs of a sample, one after another */
@@ -181,12 +180,9 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
             at += oct_value_numel(value);
             digest_value(sample, program->inputs[k], NULL, input[k], oct_value_bytes(value));
         }
-        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, digest_value, sample));
+        OCT_TRY(oct_runtime_watch(runtime, 1, input, output, digest_value, sample));
     }
-out:
-    oct_free(&output);
-    oct_runtime_destroy(&runtime);
-    return status;
+    return OCT_OK;
 }
 
 /* The same values seen from the QAT model. */
@@ -419,16 +415,14 @@ static oct_status compare_logits(oct_certificate *certificate, const both_output
 static oct_status digest_logits(oct_certificate *certificate, const both_outputs *b,
                                 const oct_collective *group)
 {
-    float *all = NULL;
+    OCT_OWNED(oct_free) float *all = NULL;
     size_t count = (size_t)(b->qat.leaves.samples * b->numel);
     oct_status status = OCT_OK;
     if (group->rank == 0) status = oct_alloc(&all, count, sizeof(float));
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
+    OCT_TRY(group->agree(group, status));
+    OCT_TRY(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
     if (group->rank == 0) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
-out:
-    oct_free(&all);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,

@@ -11,7 +11,6 @@
 #include "quant/program/step.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef struct golden_samples {
@@ -146,16 +145,14 @@ static oct_status add_input(golden_samples *golden, const oct_model *model, int 
     const oct_value *v = &program->values[program->inputs[i]];
     const int64_t numel = oct_value_numel(v), all = oct_inputs_numel(program);
     int64_t first = 0;
-    float *numbers = NULL;
+    OCT_OWNED(oct_free) float *numbers = NULL;
     for (int k = 0; k < i; k++)
         first += oct_value_numel(&program->values[program->inputs[k]]);
     OCT_TRY(oct_alloc(&numbers, (size_t)(golden->count * numel), sizeof *numbers));
     for (int64_t n = 0; n < golden->count; n++)
         memcpy(numbers + n * numel, model->golden_input + n * all + first,
                (size_t)numel * sizeof *numbers);
-    const oct_status status = add_array(golden, names[i], v, numbers);
-    oct_free(&numbers);
-    return status;
+    return add_array(golden, names[i], v, numbers);
 }
 
 static oct_status add_output(golden_samples *golden, const oct_model *model)
@@ -163,25 +160,20 @@ static oct_status add_output(golden_samples *golden, const oct_model *model)
     const oct_program *program = &model->program;
     const oct_value *v = &program->values[program->output];
     const float *input[OCT_PROGRAM_INPUTS];
-    oct_runtime *runtime = NULL;
-    uint8_t *output = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&output, (size_t)golden->count, oct_value_bytes(v)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program,
-                                   &(oct_runtime_options){.host = &oct_module_fallbacks}));
+    OCT_OWNED(oct_runtime_destroy) oct_runtime *runtime = NULL;
+    OCT_OWNED(oct_free) uint8_t *output = NULL;
+    OCT_TRY(oct_alloc(&output, (size_t)golden->count, oct_value_bytes(v)));
+    OCT_TRY(oct_runtime_create(&runtime, program,
+                               &(oct_runtime_options){.host = &oct_module_fallbacks}));
     for (int64_t n = 0; n < golden->count; n++) {
         const float *at = model->golden_input + n * oct_inputs_numel(program);
         for (int i = 0; i < program->num_inputs; i++) {
             input[i] = at;
             at += oct_value_numel(&program->values[program->inputs[i]]);
         }
-        OCT_TRY_OUT(oct_runtime_run(runtime, 1, input, output + (size_t)n * oct_value_bytes(v)));
+        OCT_TRY(oct_runtime_run(runtime, 1, input, output + (size_t)n * oct_value_bytes(v)));
     }
-    status = add_array(golden, "output", v, output);
-out:
-    oct_runtime_destroy(&runtime);
-    oct_free(&output);
-    return status;
+    return add_array(golden, "output", v, output);
 }
 
 /* Replaces the values of an array by their codes. */
@@ -255,32 +247,28 @@ static oct_status collect_from_network(golden_samples *golden)
     const oct_value in = {.dtype = OCT_F32, .h = data->h, .w = data->w, .c = data->c};
     oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    float *images = NULL, mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
-    uint8_t *outputs = NULL;
+    OCT_OWNED(oct_free) float *images = NULL;
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
+    OCT_OWNED(oct_free) uint8_t *outputs = NULL;
     network_output out = {.next = NULL};
-    oct_status status = OCT_OK;
     golden->count = oct_min_i64(data->count, OCT_GOLDEN_IMAGES);
-    OCT_TRY_OUT(oct_alloc(&images, (size_t)(golden->count * oct_value_numel(&in)), sizeof *images));
-    OCT_TRY_OUT(oct_golden_read(recipe, data, golden->count, images));
-    OCT_TRY_OUT(run_sample(root, &example, images, &out)); /* only for the size of the output */
-    OCT_TRY_OUT(oct_alloc(&outputs, (size_t)golden->count, oct_value_bytes(&out.shape)));
+    OCT_TRY(oct_alloc(&images, (size_t)(golden->count * oct_value_numel(&in)), sizeof *images));
+    OCT_TRY(oct_golden_read(recipe, data, golden->count, images));
+    OCT_TRY(run_sample(root, &example, images, &out)); /* only for the size of the output */
+    OCT_TRY(oct_alloc(&outputs, (size_t)golden->count, oct_value_bytes(&out.shape)));
     out.next = outputs;
     for (int64_t i = 0; i < golden->count; i++)
-        OCT_TRY_OUT(run_sample(root, &example, images + i * oct_value_numel(&in), &out));
-    OCT_TRY_OUT(add_array(golden, "input", &in, images));
-    OCT_TRY_OUT(add_array(golden, "output", &out.shape, outputs));
+        OCT_TRY(run_sample(root, &example, images + i * oct_value_numel(&in), &out));
+    OCT_TRY(add_array(golden, "input", &in, images));
+    OCT_TRY(add_array(golden, "output", &out.shape, outputs));
     oct_normaliser_spread(&n, data->c, mean, std);
-    if (golden->source->pixels) status = make_pixels(golden, mean, std);
-out:
-    oct_free(&images);
-    oct_free(&outputs);
-    return status;
+    return golden->source->pixels ? make_pixels(golden, mean, std) : OCT_OK;
 }
 
 oct_status oct_golden_write(const oct_golden_source *source, const char *path, int64_t *count)
 {
     golden_samples golden = {.source = source};
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     oct_status status = source->model ? collect_from_model(&golden) : collect_from_network(&golden);
     if (status == OCT_OK) status = oct_npz_make(golden.array, golden.num_arrays, &bytes, &size);
@@ -288,6 +276,5 @@ oct_status oct_golden_write(const oct_golden_source *source, const char *path, i
     *count = golden.count;
     for (int i = 0; i < golden.num_arrays; i++)
         replace_data(&golden.array[i], OCT_F32, NULL);
-    oct_free(&bytes);
     return status;
 }

@@ -8,7 +8,6 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/session/build.h"
-#include "launch/deploy/certificate.h"
 #include "launch/evaluate/evaluate.h"
 #include "quant/correct/correction.h"
 #include "quant/layers/layer_survey.h"
@@ -180,7 +179,7 @@ static oct_status add_findings(const oct_program *program, const oct_layer_figur
                                json_t *document)
 {
     enum { SAID = 3 };
-    json_t *findings = json_array();
+    json_auto_t *findings = json_array();
     oct_text finding = {0};
     oct_status status = OCT_OK;
     for (int64_t i = 0; i < program->num_steps && status == OCT_OK; i++) {
@@ -194,7 +193,6 @@ static oct_status add_findings(const oct_program *program, const oct_layer_figur
         oct_log(OCT_LOG_WARN, "%zu more such layer%s: octet report names them",
                 json_array_size(findings) - SAID, json_array_size(findings) - SAID == 1 ? "" : "s");
     if (json_array_size(findings) > 0) json_object_set(document, "findings", findings);
-    json_decref(findings);
     return status;
 }
 

@@ -43,13 +43,14 @@ typedef struct damage {
 oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
                               const char *what)
 {
-    damage mine = {.count = damaged}, *all = NULL;
+    damage mine = {.count = damaged};
+    OCT_OWNED(oct_free) damage *all = NULL;
     int64_t sum = 0, first = -1;
     oct_status status = OCT_OK;
     snprintf(mine.text, sizeof mine.text, "%s", text);
     if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size, sizeof *all);
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(group->gather(group, &mine, sizeof mine, all));
+    OCT_TRY(group->agree(group, status));
+    OCT_TRY(group->gather(group, &mine, sizeof mine, all));
     for (int64_t i = 0; all && i < group->size; i++) {
         sum += all[i].count;
         if (first < 0 && all[i].count > 0) first = i;
@@ -58,9 +59,7 @@ oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, cons
         oct_log(OCT_LOG_WARN,
                 "%s: %lld damaged sample%s passed over so far (data.damaged: skip): %s", what,
                 (long long)sum, sum == 1 ? " was" : "s were", all[first].text);
-out:
-    oct_free(&all);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
@@ -168,14 +167,13 @@ static oct_status measure_metric(const oct_metric *metric, const oct_collective 
                                  const oct_leaves *leaves, const oct_output_rows *rows,
                                  oct_scores *scores, double *value)
 {
-    double *numbers = NULL;
+    OCT_OWNED(oct_free) double *numbers = NULL;
     OCT_TRY(oct_metric_sum(metric, group, leaves, rows, &numbers));
     *value = metric->value(numbers, rows->n);
     if (metric == &oct_metric_top1) {
         scores->correct = (int64_t)numbers[0];
         scores->rows = (int64_t)numbers[1];
     }
-    oct_free(&numbers);
     return OCT_OK;
 }
 
@@ -322,15 +320,14 @@ oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves
                            const float *mine, float *all)
 {
     int64_t share = (leaves->count / group->size + 1) * leaves->leaf * row;
-    float *padded = NULL, *gathered = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) float *padded = NULL, *gathered = NULL;
 
-    OCT_TRY_OUT(oct_alloc(&padded, (size_t)share, sizeof(float)));
+    OCT_TRY(oct_alloc(&padded, (size_t)share, sizeof(float)));
     if (group->rank == 0)
-        OCT_TRY_OUT(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
+        OCT_TRY(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
     int64_t local = oct_leaves_local_samples(leaves);
     if (local > 0) memcpy(padded, mine, (size_t)(local * row) * sizeof(float));
-    OCT_TRY_OUT(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
+    OCT_TRY(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
     for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
         oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, rank, group->size);
         int64_t samples = oct_leaves_local_samples(&theirs);
@@ -339,36 +336,29 @@ oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves
             memcpy(all + oct_leaves_first_sample(&theirs) * row, gathered + rank * share,
                    (size_t)(samples * row) * sizeof(float));
     }
-out:
-    oct_free(&padded);
-    oct_free(&gathered);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_evaluate(oct_context *cx, oct_module *model, const oct_collective *group,
                         const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores,
                         float *logits)
 {
-    oct_context *own = NULL;
-    oct_outputs mine = {0};
+    OCT_OWNED(oct_context_destroy) oct_context *own = NULL;
+    OCT_OWNED(oct_outputs_free) oct_outputs mine = {0};
     oct_status status = cx ? OCT_OK : oct_context_create(&own, &oct_collective_one);
     if (status == OCT_OK) status = oct_outputs_create(&mine, recipe, data, group);
     if (status == OCT_OK)
         status = forward_all(cx ? cx : own, model, recipe, data,
                              oct_evaluation_batch(recipe, group->size), &mine);
-    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY(group->agree(group, status));
     if (recipe->data_damaged == OCT_DAMAGED_SKIP)
-        OCT_TRY_OUT(oct_report_damaged(group, mine.damaged, mine.damaged_text, "test data"));
-    OCT_TRY_OUT(oct_score(group, recipe, &mine, scores));
+        OCT_TRY(oct_report_damaged(group, mine.damaged, mine.damaged_text, "test data"));
+    OCT_TRY(oct_score(group, recipe, &mine, scores));
     /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;
-    OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
-    if (wanted)
-        OCT_TRY_OUT(oct_gather_rows(group, &mine.leaves, mine.rows * mine.row, mine.y, logits));
-out:
-    oct_outputs_free(&mine);
-    oct_context_destroy(&own);
-    return status;
+    OCT_TRY(group->max_i64(group, &wanted, 1));
+    if (wanted) OCT_TRY(oct_gather_rows(group, &mine.leaves, mine.rows * mine.row, mine.y, logits));
+    return OCT_OK;
 }
 
 /* Sample subsets. */

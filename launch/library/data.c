@@ -54,18 +54,15 @@ oct_status oct_find_outputs(oct_module *root, const oct_dataset *shapes, int64_t
                             int64_t *row, bool *class_numbers)
 {
     const oct_example example = oct_dataset_inputs(shapes, NULL, 1, 0, 1);
-    oct_trace trace = {0};
+    OCT_OWNED(oct_trace_free) oct_trace trace = {0};
     OCT_TRY(oct_check_threads());
-    oct_status status = oct_trace_run(&trace, root, &example);
-    if (status == OCT_OK) {
-        const oct_trace_value *y = &trace.values[trace.output];
-        const int ndim = y->shape.ndim;
-        *class_numbers = y->dtype == OCT_S32;
-        *outputs = ndim > 0 ? oct_shape_numel(&y->shape) : 0;
-        *row = ndim > 0 && !*class_numbers ? y->shape.dim[ndim - 1] : 1;
-    }
-    oct_trace_free(&trace);
-    return status;
+    OCT_TRY(oct_trace_run(&trace, root, &example));
+    const oct_trace_value *y = &trace.values[trace.output];
+    const int ndim = y->shape.ndim;
+    *class_numbers = y->dtype == OCT_S32;
+    *outputs = ndim > 0 ? oct_shape_numel(&y->shape) : 0;
+    *row = ndim > 0 && !*class_numbers ? y->shape.dim[ndim - 1] : 1;
+    return OCT_OK;
 }
 
 oct_status oct_dataset_point(oct_dataset *data, const oct_data *samples, int64_t outputs,

@@ -3,7 +3,6 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "dist/comm.h"
 #include "launch/session/task.h"
 #include "launch/train/run_check.h"
@@ -295,32 +294,30 @@ oct_status oct_training_evaluate(oct_training *t, const oct_data *data, float *o
     const oct_collective *group = t->group;
     oct_average *average = &t->trainer.training.optim.average;
     double figures[2] = {(double)NAN, (double)NAN};
-    oct_outputs mine = {0};
+    OCT_OWNED(oct_outputs_free) oct_outputs mine = {0};
     oct_status status = OCT_OK;
-    OCT_CHECK_OUT(t->outputs > 0, OCT_USAGE,
-                  "the network returns its loss, so it has no outputs to evaluate");
+    OCT_CHECK(t->outputs > 0, OCT_USAGE,
+              "the network returns its loss, so it has no outputs to evaluate");
     status = oct_training_begin(t, data, OCT_OK, outputs != NULL, 0);
     const bool scored = status == OCT_OK && !t->class_numbers && t->data.goal != OCT_GOAL_NONE;
     if (scored) status = group->agree(group, check_task(t));
-    if (status != OCT_OK) goto out;
+    OCT_TRY(status);
     status = oct_outputs_create(&mine, &t->recipe, &t->data, group);
     oct_average_swap(average, true); /* which is what is deployed */
     if (status == OCT_OK)
         status = oct_evaluate_local(t->trainer.model, &t->recipe, &t->data,
                                     oct_evaluation_batch(&t->recipe, group->size), &mine);
     oct_average_swap(average, false);
-    OCT_TRY_OUT(group->agree(group, status));
-    if (scored) OCT_TRY_OUT(measure(t, &mine, &figures[0], &figures[1]));
+    OCT_TRY(group->agree(group, status));
+    if (scored) OCT_TRY(measure(t, &mine, &figures[0], &figures[1]));
     if (outputs) {
         const size_t bytes = (size_t)(data->count * t->outputs) * sizeof *outputs;
-        OCT_TRY_OUT(oct_gather_rows(group, &mine.leaves, t->outputs, mine.y, outputs));
-        OCT_TRY_OUT(group->broadcast(group, outputs, bytes, 0));
+        OCT_TRY(oct_gather_rows(group, &mine.leaves, t->outputs, mine.y, outputs));
+        OCT_TRY(group->broadcast(group, outputs, bytes, 0));
     }
     if (loss) *loss = figures[0];
     if (metric) *metric = figures[1];
-out:
-    oct_outputs_free(&mine);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_module_outputs(oct_module *root, const oct_dims *inputs, int64_t *outputs)
@@ -336,13 +333,12 @@ oct_status oct_module_outputs(oct_module *root, const oct_dims *inputs, int64_t 
 oct_status oct_forward(oct_module *root, const oct_dims *inputs, const oct_data *data,
                        float *outputs)
 {
-    oct_recipe recipe = {0};
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     oct_dataset samples;
-    oct_outputs mine = {0};
+    OCT_OWNED(oct_outputs_free) oct_outputs mine = {0};
     oct_data unlabelled;
     int64_t numel, row;
     bool class_numbers;
-    oct_status status = OCT_OK;
     OCT_NEED(root && data && outputs);
     unlabelled = (oct_data){.count = data->count};
     memcpy(unlabelled.input, data->input, sizeof data->input);
@@ -350,13 +346,9 @@ oct_status oct_forward(oct_module *root, const oct_dims *inputs, const oct_data 
     OCT_TRY(oct_find_outputs(root, &samples, &numel, &row, &class_numbers));
     OCT_CHECK(numel > 0, OCT_USAGE, "the network returns its loss, so it has no outputs");
     OCT_TRY(oct_dataset_point(&samples, &unlabelled, numel, row));
-    OCT_TRY_OUT(oct_settings_read(&recipe, &(oct_training_options){0}));
-    OCT_TRY_OUT(oct_outputs_create(&mine, &recipe, &samples, &oct_collective_one));
-    OCT_TRY_OUT(
-        oct_evaluate_local(root, &recipe, &samples, oct_evaluation_batch(&recipe, 1), &mine));
+    OCT_TRY(oct_settings_read(&recipe, &(oct_training_options){0}));
+    OCT_TRY(oct_outputs_create(&mine, &recipe, &samples, &oct_collective_one));
+    OCT_TRY(oct_evaluate_local(root, &recipe, &samples, oct_evaluation_batch(&recipe, 1), &mine));
     memcpy(outputs, mine.y, (size_t)(data->count * numel) * sizeof *outputs);
-out:
-    oct_outputs_free(&mine);
-    oct_recipe_free(&recipe);
-    return status;
+    return OCT_OK;
 }

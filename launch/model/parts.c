@@ -1,8 +1,6 @@
 /* These are building blocks that several models share. */
 #include "launch/model/model.h"
 
-#include "quant/prepare/prepare.h"
-
 oct_status oct_append_conv_bn(oct_module *sequential, const oct_conv_bn *layer)
 {
     OCT_CHECK(sequential && layer, OCT_USAGE, "the sequential or the layer that it gets is NULL");

@@ -3,7 +3,6 @@
  * without a pool, for 32x32 images. The forwards call relu and add as functions; prepare makes modules of
  * them. For eager, which cannot, fuse puts modules in their places first. */
 #include "launch/model/model.h"
-#include "quant/prepare/prepare.h"
 
 enum { STAGES = 4, MOST_CONVS = 3 };
 

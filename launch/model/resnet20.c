@@ -1,7 +1,6 @@
 /* resnet20 is the CIFAR ResNet of He et al. 2016, section 4.2, with n = 3 (20 layers) and 1x1
  * convolutions on the shortcuts that change shape. */
 #include "launch/model/model.h"
-#include "quant/prepare/prepare.h"
 
 typedef struct block {
     oct_module base;

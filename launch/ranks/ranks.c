@@ -14,7 +14,6 @@
 #include "launch/cmd/command.h"
 #include "launch/cmd/recipe_args.h"
 #include "launch/ranks/watch.h"
-#include "launch/session/job.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/train/run_check.h"
 

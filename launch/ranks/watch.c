@@ -4,7 +4,6 @@
 #include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
-#include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "launch/base/output.h"
 

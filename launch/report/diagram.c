@@ -192,26 +192,21 @@ static oct_status add_dot_box(const json_t *box, size_t number, oct_text *text)
 oct_status oct_diagram_write_dot(const oct_graph *graph, const oct_program *program, oct_text *text)
 {
     size_t i;
-    json_t *d = NULL;
+    json_auto_t *d = NULL;
     const json_t *it;
-    oct_status status =
-        graph ? draw_graph(graph, &d) : oct_diagram_of_program(program, SIZE_MAX, &d);
-    OCT_TRY_OUT(status);
-    OCT_TRY_OUT(oct_text_add(text, "digraph model {\n"
-                                   "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
-                                   "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
-    json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY_OUT(add_dot_box(it, i, text));
+    OCT_TRY(graph ? draw_graph(graph, &d) : oct_diagram_of_program(program, SIZE_MAX, &d));
+    OCT_TRY(oct_text_add(text, "digraph model {\n"
+                               "  node [shape=box, fontname=\"sans-serif\", fontsize=11];\n"
+                               "  edge [fontname=\"sans-serif\", fontsize=10];\n"));
+    json_array_foreach(json_object_get(d, "boxes"), i, it) OCT_TRY(add_dot_box(it, i, text));
     json_array_foreach(json_object_get(d, "arrows"), i, it)
     {
         const char *note = json_string_value(json_object_get(it, "note"));
-        OCT_TRY_OUT(oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
-                                 (long long)json_integer_value(json_object_get(it, "from")),
-                                 (long long)json_integer_value(json_object_get(it, "to")),
-                                 json_is_true(json_object_get(it, "codes")) ? "solid" : "dashed",
-                                 note ? ", label=\"" : "", note ? note : "", note ? "\"" : ""));
+        OCT_TRY(oct_text_add(text, "  n%lld -> n%lld [style=%s%s%s%s];\n",
+                             (long long)json_integer_value(json_object_get(it, "from")),
+                             (long long)json_integer_value(json_object_get(it, "to")),
+                             json_is_true(json_object_get(it, "codes")) ? "solid" : "dashed",
+                             note ? ", label=\"" : "", note ? note : "", note ? "\"" : ""));
     }
-    OCT_TRY_OUT(oct_text_add(text, "}\n"));
-out:
-    json_decref(d);
-    return status;
+    return oct_text_add(text, "}\n");
 }

@@ -2,7 +2,6 @@
  * text means is the script's business; it takes a value of another type for absent. */
 #include "launch/report/page_run.h"
 
-#include "core/base/mem.h"
 #include "io/file/file.h"
 #include "launch/report/diagram.h"
 #include "launch/report/series.h"
@@ -11,7 +10,6 @@
 #include "quant/program/step.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { DEPTH_MAX = 6, MEMBERS_MAX = 256, ITEMS_MAX = 100, PNG_TEXT_MAX = 40000 };

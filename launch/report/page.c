@@ -4,7 +4,6 @@
 #include "io/file/file.h"
 #include "launch/base/output.h"
 #include "launch/report/page_run.h"
-#include "launch/runfolder/run_folder.h"
 
 #include <string.h>
 
@@ -36,12 +35,10 @@ static oct_status add_lines(oct_text *out, const char *const *lines)
 static oct_status add_hash(oct_text *out, const oct_text *text)
 {
     uint8_t digest[32];
-    char *base64 = NULL;
+    OCT_OWNED(oct_free) char *base64 = NULL;
     oct_sha256(text->data, text->length, digest);
     OCT_TRY(oct_base64(digest, sizeof digest, &base64));
-    oct_status status = oct_text_add(out, "%s", base64);
-    oct_free(&base64);
-    return status;
+    return oct_text_add(out, "%s", base64);
 }
 
 /* Copies JSON: '<' is escaped, since "</script>" and "<!--" mean something to a browser; an escaped control
@@ -130,20 +127,16 @@ static oct_status add_plain_figures(oct_text *out, const oct_page_run *run)
 static oct_status write_page(oct_text *page, const oct_page_run *runs, int count,
                              const oct_page_limits *limits)
 {
-    json_t *array = json_array(), *facts = json_pack("{s:o}", "runs", array);
-    oct_text plain = {0};
-    oct_status status = OCT_OK;
+    json_t *array = json_array();
+    json_auto_t *facts = json_pack("{s:o}", "runs", array);
+    OCT_OWNED(oct_text_free) oct_text plain = {0};
     for (int i = 0; i < count; i++) {
         json_t *run = json_object();
         json_array_append_new(array, run);
-        OCT_TRY_OUT(oct_page_facts(run, &runs[i], limits));
-        OCT_TRY_OUT(add_plain_figures(&plain, &runs[i]));
+        OCT_TRY(oct_page_facts(run, &runs[i], limits));
+        OCT_TRY(add_plain_figures(&plain, &runs[i]));
     }
-    OCT_TRY_OUT(oct_page_write(page, facts, plain.data));
-out:
-    oct_text_free(&plain);
-    json_decref(facts);
-    return status;
+    return oct_page_write(page, facts, plain.data);
 }
 
 /* Writes the page with the usual limits, which are halved as long as it is larger than OCT_PAGE_BYTES. */

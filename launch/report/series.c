@@ -2,7 +2,6 @@
 
 #include "core/base/mem.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

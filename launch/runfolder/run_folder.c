@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -62,7 +61,7 @@ oct_status oct_run_same_recipe(const char *path, const char *text, const oct_rec
 
 oct_status oct_run_folder_records(const char *path, json_t **records, size_t *bad_line)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
     if (bad_line) *bad_line = 0;
     *records = json_array();
@@ -82,7 +81,6 @@ oct_status oct_run_folder_records(const char *path, json_t **records, size_t *ba
         json_array_append_new(*records, record);
         line = stop + 1;
     }
-    oct_free(&bytes);
     return OCT_OK;
 }
 
@@ -102,7 +100,7 @@ const json_t *oct_run_records_newest(const json_t *records, const char *kind, co
 /* Sets the paths in a result to where the files are now: the folder may have been moved since it was written. */
 static oct_status update_result_paths(const char *folder, const char *model, json_t *result)
 {
-    char *path = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     const char *written = json_string_value(json_object_get(result, "checkpoint"));
     const char *slash = written ? strrchr(written, '/') : NULL;
     json_object_set_new(result, "model", json_string(model));
@@ -114,7 +112,6 @@ static oct_status update_result_paths(const char *folder, const char *model, jso
                 "are not touched by that",
                 path);
     json_object_set_new(result, "checkpoint", json_string(path));
-    oct_free(&path);
     return OCT_OK;
 }
 
@@ -125,12 +122,11 @@ static oct_status find_result(const char *folder, json_t **result)
     size_t size;
     uint8_t sum[32];
     char hex[65];
-    char *metrics = NULL, *model = NULL;
-    json_t *records = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "metrics.jsonl", &metrics));
-    OCT_TRY_OUT(oct_run_path(folder, "model.int8.h5", &model));
-    OCT_TRY_OUT(oct_run_folder_records(metrics, &records, NULL));
+    OCT_OWNED(oct_free) char *metrics = NULL, *model = NULL;
+    json_auto_t *records = NULL;
+    OCT_TRY(oct_run_path(folder, "metrics.jsonl", &metrics));
+    OCT_TRY(oct_run_path(folder, "model.int8.h5", &model));
+    OCT_TRY(oct_run_folder_records(metrics, &records, NULL));
     const json_t *found = oct_run_records_newest(records, "result", NULL);
     const char *digest = json_string_value(json_object_get(found, "model_sha256"));
     if (digest && oct_file_exists(model)) {
@@ -141,42 +137,30 @@ static oct_status find_result(const char *folder, json_t **result)
         if (bytes && strcmp(oct_hex(sum, hex), digest) == 0) *result = json_deep_copy(found);
         oct_free(&bytes);
     }
-    if (*result) status = update_result_paths(folder, model, *result);
-out:
-    json_decref(records);
-    oct_free(&metrics);
-    oct_free(&model);
-    return status;
+    return *result ? update_result_paths(folder, model, *result) : OCT_OK;
 }
 
 oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result)
 {
-    char *path = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     bool empty;
     *result = NULL;
     OCT_TRY(check_if_empty(recipe->output, &empty));
     if (empty) return OCT_OK;
     OCT_TRY(oct_run_path(recipe->output, "recipe.yaml", &path));
-    oct_status status = OCT_OK;
-    OCT_CHECK_OUT(
-        oct_file_exists(path), OCT_USAGE,
-        "output: %s is not empty, but holds no Octet run (no recipe.yaml); choose another "
-        "output=",
-        recipe->output);
-    OCT_TRY_OUT(oct_run_same_recipe(path, NULL, recipe));
-    OCT_TRY_OUT(find_result(recipe->output, result));
-out:
-    oct_free(&path);
-    return status;
+    OCT_CHECK(oct_file_exists(path), OCT_USAGE,
+              "output: %s is not empty, but holds no Octet run (no recipe.yaml); choose another "
+              "output=",
+              recipe->output);
+    OCT_TRY(oct_run_same_recipe(path, NULL, recipe));
+    return find_result(recipe->output, result);
 }
 
 oct_status oct_run_folder_log(const char *folder)
 {
-    char *path = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     OCT_TRY(oct_run_path(folder, "log.txt", &path));
-    oct_status status = oct_log_file(path);
-    oct_free(&path);
-    return status;
+    return oct_log_file(path);
 }
 
 /* Cuts the last part of a path that is not empty: "a/b" becomes "a", "a" becomes ".". */
@@ -210,8 +194,7 @@ oct_status oct_run_checkpoints(const char *path, char **folder)
 oct_status oct_run_folder_of(const char *path, char **folder)
 {
     static const char checkpoints[] = "checkpoints";
-    char *candidate = NULL, *recipe = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) char *candidate = NULL, *recipe = NULL;
     *folder = NULL;
     if (!path[0]) return OCT_OK;
     OCT_TRY(oct_strdup(&candidate, path));
@@ -219,13 +202,10 @@ oct_status oct_run_folder_of(const char *path, char **folder)
     size_t length = strlen(candidate), tail = sizeof(checkpoints) - 1;
     if (length >= tail && strcmp(candidate + length - tail, checkpoints) == 0)
         cut_to_parent(candidate);
-    OCT_TRY_OUT(oct_run_path(candidate, "recipe.yaml", &recipe));
+    OCT_TRY(oct_run_path(candidate, "recipe.yaml", &recipe));
     if (oct_file_exists(recipe)) {
         *folder = candidate;
         candidate = NULL;
     }
-out:
-    oct_free(&recipe);
-    oct_free(&candidate);
-    return status;
+    return OCT_OK;
 }

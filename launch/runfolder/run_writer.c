@@ -96,25 +96,22 @@ static void add_hyperparameter(oct_proto *info, const char *key, char *text)
 /* Opens the next event file of a run, which takes over after `step` steps, with the recipe as hyperparameters. */
 static oct_status open_event_file(oct_event_file *file, const oct_recipe *recipe, int64_t step)
 {
-    oct_text list = {0};
+    OCT_OWNED(oct_text_free) oct_text list = {0};
     oct_proto info = {0};
     OCT_TRY(oct_event_file_create(file, recipe->output, step + 1));
-    oct_status status = oct_recipe_list(recipe, &list);
-    if (status == OCT_OK) {
-        /* The list has a line "key: value" for each key of the recipe. */
-        for (char *line = list.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
-            char *value = strstr(line, ": ");
-            if (!value || value > end) break;
-            *end = *value = '\0';
-            value += 2;
-            if (strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0)
-                add_hyperparameter(&info, line, value);
-        }
-        oct_proto_double(&info, OCT_START_TIME, (double)time(NULL));
-        add_hparams(file, "_hparams_/session_start_info", OCT_HPARAMS_START, &info);
+    OCT_TRY(oct_recipe_list(recipe, &list));
+    /* The list has a line "key: value" for each key of the recipe. */
+    for (char *line = list.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        char *value = strstr(line, ": ");
+        if (!value || value > end) break;
+        *end = *value = '\0';
+        value += 2;
+        if (strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0)
+            add_hyperparameter(&info, line, value);
     }
-    oct_text_free(&list);
-    return status;
+    oct_proto_double(&info, OCT_START_TIME, (double)time(NULL));
+    add_hparams(file, "_hparams_/session_start_info", OCT_HPARAMS_START, &info);
+    return OCT_OK;
 }
 
 /* Adds what a record holds for TensorBoard. */
@@ -144,7 +141,7 @@ static void add_event(oct_event_file *file, json_t *record)
 static oct_status add_picture(oct_event_file *file, int64_t number, const oct_image *image)
 {
     char tag[TAG_MAX];
-    void *png = NULL;
+    OCT_OWNED(oct_free) void *png = NULL;
     size_t size;
     oct_proto picture = {0}, value = {0}, summary = {0};
     OCT_TRY(oct_png_write(image, &png, &size));
@@ -157,13 +154,12 @@ static oct_status add_picture(oct_event_file *file, int64_t number, const oct_im
     oct_proto_message(&value, OCT_VALUE_IMAGE, &picture);
     oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
     oct_event_file_add(file, 0, &summary);
-    oct_free(&png);
     return OCT_OK;
 }
 
 void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
 {
-    oct_image image = {0}, map = {0};
+    OCT_OWNED(oct_image_free) oct_image image = {0}, map = {0};
     oct_status status = OCT_OK;
     for (int64_t i = 0; i < SAMPLES && i < data->count && file->fd >= 0 && status == OCT_OK; i++) {
         int64_t number = data->count <= SAMPLES ? i : i * data->count / SAMPLES;
@@ -173,8 +169,6 @@ void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
         if (status == OCT_OK && picture) status = add_picture(file, number, &image);
     }
     if (status != OCT_OK) warn_of_lost_events("samples");
-    oct_image_free(&image);
-    oct_image_free(&map);
 }
 
 typedef struct histogram {
@@ -242,28 +236,21 @@ oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe,
                                const oct_text *report)
 {
     const char *output = recipe->output;
-    char *checkpoints = NULL, *path = NULL, *report_path = NULL;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) char *checkpoints = NULL, *path = NULL, *report_path = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     *folder = (oct_run_folder){
         .path = output, .lock = -1, .metrics = -1, .recipe = recipe, .events = {.fd = -1}};
     OCT_TRY(oct_make_folders(output));
     OCT_TRY(oct_folder_lock(output, &folder->lock));
-    OCT_TRY_OUT(oct_run_path(output, "checkpoints", &checkpoints));
-    OCT_TRY_OUT(oct_run_path(output, "recipe.yaml", &path));
-    OCT_TRY_OUT(oct_run_path(output, "model_check_result.txt", &report_path));
+    OCT_TRY(oct_run_path(output, "checkpoints", &checkpoints));
+    OCT_TRY(oct_run_path(output, "recipe.yaml", &path));
+    OCT_TRY(oct_run_path(output, "model_check_result.txt", &report_path));
     oct_file_clean(output);
     oct_file_clean(checkpoints);
-    OCT_TRY_OUT(oct_recipe_write(recipe, false, &text));
-    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
-    OCT_TRY_OUT(oct_file_write(report_path, report->data, report->length));
-    status = oct_run_folder_log(output);
-out:
-    oct_text_free(&text);
-    oct_free(&report_path);
-    oct_free(&path);
-    oct_free(&checkpoints);
-    return status;
+    OCT_TRY(oct_recipe_write(recipe, false, &text));
+    OCT_TRY(oct_file_write(path, text.data, text.length));
+    OCT_TRY(oct_file_write(report_path, report->data, report->length));
+    return oct_run_folder_log(output);
 }
 
 void oct_run_folder_close(oct_run_folder *folder)
@@ -320,12 +307,11 @@ static bool is_kept(const json_t *record, int64_t step, int64_t last)
 /* Writes metrics.jsonl again without the records after `step`, and opens it to go on. */
 oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last)
 {
-    char *path = NULL;
-    json_t *all = NULL;
-    oct_text text = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder->path, "metrics.jsonl", &path));
-    OCT_TRY_OUT(oct_run_folder_records(path, &all, NULL));
+    OCT_OWNED(oct_free) char *path = NULL;
+    json_auto_t *all = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(oct_run_path(folder->path, "metrics.jsonl", &path));
+    OCT_TRY(oct_run_folder_records(path, &all, NULL));
     /* A checkpoint that was written and is not there any more was deleted, or is damaged. */
     const int64_t saved = json_integer_value(
         json_object_get(oct_run_records_newest(all, "checkpoint", NULL), "step"));
@@ -341,18 +327,14 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
         if (is_kept(json_array_get(all, i), step, last))
             json_array_append(folder->records, json_array_get(all, i));
     for (size_t i = 0; i < json_array_size(folder->records); i++)
-        OCT_TRY_OUT(add_json(&text, json_array_get(folder->records, i), JSON_COMPACT));
-    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
+        OCT_TRY(add_json(&text, json_array_get(folder->records, i), JSON_COMPACT));
+    OCT_TRY(oct_file_write(path, text.data, text.length));
     folder->length = (int64_t)text.length;
     folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-    OCT_CHECK_OUT(folder->metrics >= 0, OCT_RESOURCE, "%s: %s", path, strerror(errno));
+    OCT_CHECK(folder->metrics >= 0, OCT_RESOURCE, "%s: %s", path, strerror(errno));
     if (folder->recipe->log_tensorboard)
-        status = open_event_file(&folder->events, folder->recipe, step);
-out:
-    json_decref(all);
-    oct_text_free(&text);
-    oct_free(&path);
-    return status;
+        return open_event_file(&folder->events, folder->recipe, step);
+    return OCT_OK;
 }
 
 void oct_run_folder_record(oct_run_folder *folder, json_t *record)

@@ -9,7 +9,6 @@
 #include "io/onnx/build.h"
 #include "launch/model/model.h"
 #include "launch/runfolder/run_folder.h"
-#include "quant/convert/convert.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,13 +84,13 @@ static oct_status set_digest(oct_recipe *recipe)
 static oct_status load_copy_of_run(oct_recipe *recipe)
 {
     oct_recipe of_run;
-    char *path = NULL, *copy = NULL;
+    OCT_OWNED(oct_free) char *path = NULL, *copy = NULL;
     bool resumes = false;
     oct_status status = OCT_OK;
     if (oct_file_exists(recipe->model_onnx)) return OCT_OK;
-    OCT_TRY_OUT(oct_run_path(recipe->output, "recipe.yaml", &path));
-    OCT_TRY_OUT(oct_run_path(recipe->output, OCT_ONNX_COPY, &copy));
-    if (!oct_file_exists(path) || !oct_file_exists(copy)) goto out;
+    OCT_TRY(oct_run_path(recipe->output, "recipe.yaml", &path));
+    OCT_TRY(oct_run_path(recipe->output, OCT_ONNX_COPY, &copy));
+    if (!oct_file_exists(path) || !oct_file_exists(copy)) return status;
     status = oct_recipe_read(&of_run, path, NULL, NULL, 0);
     if (status == OCT_OK) {
         resumes = strcmp(of_run.model_onnx, recipe->model_onnx) == 0;
@@ -100,14 +99,10 @@ static oct_status load_copy_of_run(oct_recipe *recipe)
         oct_fail_clear(); /* opening the folder reports what is wrong there */
         status = OCT_OK;
     }
-    if (!resumes) goto out;
+    if (!resumes) return status;
     oct_log(OCT_LOG_WARN, "model.onnx: %s is gone; using the run's copy, %s", recipe->model_onnx,
             copy);
-    status = oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
-out:
-    oct_free(&path);
-    oct_free(&copy);
-    return status;
+    return oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
 }
 
 oct_status oct_onnx_model_open(oct_recipe *recipe)
@@ -209,7 +204,7 @@ out:
 static oct_status build_onnx_model(oct_module **model, const oct_recipe *recipe,
                                    const oct_dataset *data)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     char hex[65];
     *model = NULL;
     OCT_CHECK(recipe->model_onnx[0], OCT_DATA,
@@ -227,9 +222,7 @@ static oct_status build_onnx_model(oct_module **model, const oct_recipe *recipe,
         }
         source.bytes = bytes;
     }
-    const oct_status status = build_network(model, recipe, data, &source);
-    oct_free(&bytes);
-    return status;
+    return build_network(model, recipe, data, &source);
 }
 
 /* The model. */
@@ -372,19 +365,16 @@ bool oct_folds_by(const oct_recipe *recipe, oct_phase phase)
 oct_status oct_bring_to_phase(oct_module **model, const oct_checkpoint *checkpoint,
                               const oct_recipe *recipe, const oct_dataset *data, oct_phase *at)
 {
-    oct_quantizers quantizers = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_quantizers_free) oct_quantizers quantizers = {0};
     OCT_TRY(oct_checkpoint_phase(checkpoint, at));
     const oct_phase phase = *at;
     if (phase == OCT_PHASE_FLOAT) return OCT_OK;
     OCT_TRY(oct_prepare_model(model, recipe, data, NULL));
-    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
+    OCT_TRY(oct_quantizers_collect(&quantizers, *model));
     if (oct_folds_by(recipe, phase))
-        OCT_TRY_OUT(oct_checkpoint_fold(checkpoint, *model, &oct_collective_one));
+        OCT_TRY(oct_checkpoint_fold(checkpoint, *model, &oct_collective_one));
     oct_set_phase(*model, &quantizers, phase);
-out:
-    oct_quantizers_free(&quantizers);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,

@@ -129,12 +129,11 @@ const char *oct_file_kind_name(oct_file_kind kind)
 
 oct_status oct_file_check_intact(const char *path, oct_file_kind kind)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     if (kind != OCT_FILE_CHECKPOINT) return OCT_OK;
     OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
     const oct_status status = oct_h5_check_checksum(bytes, size);
-    oct_free(&bytes);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("%s", path);
 }
 

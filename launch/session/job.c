@@ -104,27 +104,24 @@ out:
 /* Reads the recipe of the file's run folder, if any: where the data is on this machine, and what its user measures. */
 static oct_status read_run_recipe(const char *file, oct_recipe *of_run, bool *found)
 {
-    char *folder = NULL, *path = NULL;
+    OCT_OWNED(oct_free) char *folder = NULL, *path = NULL;
     oct_status status = OCT_OK;
     *found = false;
     OCT_TRY(oct_run_folder_of(file, &folder));
     if (!folder) return OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
+    OCT_TRY(oct_run_path(folder, "recipe.yaml", &path));
     status = oct_recipe_read(of_run, path, NULL, NULL, 0);
     *found = status == OCT_OK;
     if (!*found && status != OCT_RESOURCE) {
         oct_fail_clear(); /* not ours after all */
         status = OCT_OK;
     }
-out:
-    oct_free(&path);
-    oct_free(&folder);
     return status;
 }
 
 oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind)
 {
-    char *folder = NULL;
+    OCT_OWNED(oct_free) char *folder = NULL;
     if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);
     OCT_TRY(oct_run_checkpoints(path, &folder));
     oct_status status = oct_checkpoint_newest(checkpoint, folder, NULL);
@@ -133,7 +130,6 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
                           "%s: this run has no checkpoint yet; repeat the `octet train` command "
                           "that started it",
                           path);
-    oct_free(&folder);
     return status;
 }
 
@@ -142,20 +138,14 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
 static oct_status find_onnx_copy(oct_recipe *recipe, const char *file, const oct_recipe *of_run)
 {
     const char *slash = strrchr(file, '/');
-    char *run = NULL, *beside = NULL, *copy = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) char *run = NULL, *beside = NULL, *copy = NULL;
     if (!recipe->model_onnx_sha256[0] || recipe->model_onnx[0]) return OCT_OK;
-    OCT_TRY_OUT(oct_run_folder_of(file, &run));
-    OCT_TRY_OUT(oct_format(&beside, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : "."));
-    OCT_TRY_OUT(oct_run_path(run ? run : beside, OCT_ONNX_COPY, &copy));
+    OCT_TRY(oct_run_folder_of(file, &run));
+    OCT_TRY(oct_format(&beside, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : "."));
+    OCT_TRY(oct_run_path(run ? run : beside, OCT_ONNX_COPY, &copy));
     const char *found = oct_file_exists(copy) ? copy : of_run ? of_run->model_onnx : "";
     oct_free(&recipe->model_onnx);
-    status = oct_strdup(&recipe->model_onnx, found);
-out:
-    oct_free(&run);
-    oct_free(&beside);
-    oct_free(&copy);
-    return status;
+    return oct_strdup(&recipe->model_onnx, found);
 }
 
 /* Reads the recipe inside of a file; where the data is, and what is measured, comes from the recipe of its run folder. */
@@ -300,15 +290,16 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
                             json_t **description)
 {
     const oct_collective *group = session->group;
-    char host[HOST_BYTES] = "", started[32], *hosts = NULL;
+    char host[HOST_BYTES] = "", started[32];
+    OCT_OWNED(oct_free) char *hosts = NULL;
     oct_status status = OCT_OK;
     *description = NULL;
     strncpy(host, oct_comm_host(session->comm), sizeof(host) - 1);
     if (group->rank == 0) status = oct_alloc(&hosts, (size_t)group->size, HOST_BYTES);
-    OCT_TRY_OUT(oct_session_agree(session, status));
-    OCT_TRY_OUT(group->gather(group, host, sizeof(host), hosts));
-    OCT_TRY_OUT(check_float_kernels(group));
-    if (group->rank != 0) goto out;
+    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(group->gather(group, host, sizeof(host), hosts));
+    OCT_TRY(check_float_kernels(group));
+    if (group->rank != 0) return status;
 
     json_t *command = json_array(), *host_names = json_array();
     for (int i = 0; i < args->argc; i++)
@@ -326,8 +317,6 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
                   "numerics", oct_numerics_name(recipe->numerics), "mpi",
                   oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
                   environment_record(), "data", oct_job_data_record(train_data, test_data));
-    OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
-out:
-    oct_free(&hosts);
-    return status;
+    OCT_CHECK(*description, OCT_RESOURCE, "run.json: out of memory");
+    return OCT_OK;
 }

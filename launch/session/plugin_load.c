@@ -146,8 +146,9 @@ static bool lists_digest(const char *text, const char hex[HEX + 1])
 /* Refuses a plug-in that a checkpoint or a model names unless the user allows its code to run. */
 static oct_status check_trusted(const struct loaded *new)
 {
-    char hex[HEX + 1], *path = NULL;
-    void *text = NULL;
+    char hex[HEX + 1];
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_free) void *text = NULL;
     size_t size;
     if (all_allowed) return OCT_OK;
     oct_hex(new->digest, hex);
@@ -167,8 +168,6 @@ static oct_status check_trusted(const struct loaded *new)
                           "%s is code that this file asks to run, and you have not allowed it; if "
                           "you trust it, add --allow-plugins, or its SHA-256 to %s: %s",
                           new->path, path, hex);
-    oct_free(&text);
-    oct_free(&path);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* What a plug-in brings is looked at here before anything of it is registered, so that a fault is a sentence and no crash
  * later. */
-#include "core/nn/modules.h"
 #include "core/op/loss.h"
 #include "launch/model/model.h"
 #include "launch/session/plugin_load.h"

@@ -61,7 +61,7 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     /* What may differ from host to host is left out, and so are the words of train, whose recipes are compared key by
      * key. */
     const bool train = strcmp(args->argv[1], "train") == 0;
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     oct_status status = oct_text_add(&text, "octet %s", args->argv[1]);
     for (int i = 2; i < args->argc && !train && status == OCT_OK; i++) {
         if (strncmp(args->argv[i], "--data=", 7) == 0) continue;
@@ -72,7 +72,6 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     }
     status = oct_session_agree(session, status);
     if (status == OCT_OK) status = oct_session_same(session, &text);
-    oct_text_free(&text);
     return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
 }
 

@@ -9,7 +9,6 @@
 #include "core/autograd/context.h"
 #include "core/base/int_math.h"
 #include "core/base/log.h"
-#include "core/base/mem.h"
 #include "launch/base/meter.h"
 #include "launch/train/trainer_impl.h"
 #include "quant/correct/correction.h"

@@ -5,7 +5,6 @@
 #include "io/file/file.h"
 #include "io/weights/fit.h"
 #include "launch/runfolder/run_folder.h"
-#include "launch/session/build.h"
 #include "launch/session/file_kind.h"
 #include "launch/session/job.h"
 #include "launch/session/task.h"

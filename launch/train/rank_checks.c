@@ -208,21 +208,16 @@ static oct_status find_faulty_ranks(oct_trainer *trainer, const oct_step_batches
 {
     const oct_collective *group = trainer->group;
     const int64_t n = RANK_DIGESTS + group->size;
-    int64_t *digest = NULL;
-    bool *faulty = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&digest, (size_t)n, sizeof *digest));
-    OCT_TRY_OUT(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
+    OCT_OWNED(oct_free) int64_t *digest = NULL;
+    OCT_OWNED(oct_free) bool *faulty = NULL;
+    OCT_TRY(oct_alloc(&digest, (size_t)n, sizeof *digest));
+    OCT_TRY(oct_alloc(&faulty, (size_t)group->size, sizeof *faulty));
     digest[OWNER_DIGEST] = first[OWNER_DIGEST];
     digest[AUDITOR_DIGEST] = first[AUDITOR_DIGEST];
-    OCT_TRY_OUT(compute_leaf(trainer, b, &digest[RANK_DIGESTS + group->rank]));
-    OCT_TRY_OUT(group->max_i64(group, digest, n));
-    status = report_faulty_ranks(
+    OCT_TRY(compute_leaf(trainer, b, &digest[RANK_DIGESTS + group->rank]));
+    OCT_TRY(group->max_i64(group, digest, n));
+    return report_faulty_ranks(
         trainer, faulty, oct_audit_judge(&trainer->audit.choice, digest, group->size, faulty));
-out:
-    oct_free(&digest);
-    oct_free(&faulty);
-    return status;
 }
 
 /* Collective: compares what the owner has digested in the step with what the auditor computes. */

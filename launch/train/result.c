@@ -41,7 +41,7 @@ static oct_status open_float_reference(const oct_train_run *run, oct_checkpoint 
 /* Collective: compares each layer of the int8 model with the float model, and writes that as layers.json. */
 static oct_status write_layers(oct_train_run *run, const oct_program *program)
 {
-    oct_checkpoint reference = {0};
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint reference = {0};
     const oct_layer_stats stats = {.program = program,
                                    .model = run->trainer.model,
                                    .reference = &reference,
@@ -51,15 +51,13 @@ static oct_status write_layers(oct_train_run *run, const oct_program *program)
     oct_status status = OCT_OK;
     const double begin = oct_seconds();
     if (oct_train_run_speaks(run)) status = open_float_reference(run, &reference);
-    OCT_TRY_OUT(oct_session_agree(run->session, status));
-    OCT_TRY_OUT(oct_job_share(run->session, &reference));
+    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(oct_job_share(run->session, &reference));
     status = oct_session_agree(run->session,
                                oct_layer_stats_make(&stats, run->session->group, &document));
     if (document) oct_run_folder_document(&run->folder, "layers.json", document);
     if (oct_train_run_speaks(run))
         oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
-out:
-    oct_checkpoint_close(&reference);
     return status;
 }
 
@@ -112,7 +110,8 @@ static oct_status find_worst(const oct_collective *group, const oct_outputs *out
     const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
     const int64_t first = oct_leaves_first_sample(&outputs->leaves);
     const size_t room = WORST_SAMPLES + 1; /* the last one holds how many there are */
-    worst_sample mine[WORST_SAMPLES + 1], *all = NULL;
+    worst_sample mine[WORST_SAMPLES + 1];
+    OCT_OWNED(oct_free) worst_sample *all = NULL;
     oct_status status = OCT_OK;
     int found = 0;
     memset(mine, 0, sizeof mine);
@@ -125,16 +124,14 @@ static oct_status find_worst(const oct_collective *group, const oct_outputs *out
     mine[WORST_SAMPLES].index = found;
     *count = 0;
     if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size * room, sizeof *all);
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(group->gather(group, mine, sizeof mine, all));
+    OCT_TRY(group->agree(group, status));
+    OCT_TRY(group->gather(group, mine, sizeof mine, all));
     for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
         const worst_sample *theirs = all + (size_t)rank * room;
         for (int64_t i = 0; i < theirs[WORST_SAMPLES].index; i++)
             keep_worst(worst, count, &theirs[i]);
     }
-out:
-    oct_free(&all);
-    return status;
+    return OCT_OK;
 }
 
 /* A thumbnail, whose longer side is at most WORST_SIDE pixels. A sample that is no picture has none: null. */
@@ -216,7 +213,7 @@ static oct_status record_confusion(oct_train_run *run, const oct_outputs *output
     const oct_output_rows output_rows = {outputs->y, outputs->row, outputs->goals};
     const oct_goal_kind goal = run->test_data.goal;
     const int64_t classes = outputs->row;
-    double *counts = NULL;
+    OCT_OWNED(oct_free) double *counts = NULL;
     if (goal != OCT_GOAL_CLASS && goal != OCT_GOAL_MAP) return OCT_OK;
     if (classes > CONFUSION_CLASSES) return OCT_OK;
     OCT_TRY(
@@ -242,7 +239,6 @@ static oct_status record_confusion(oct_train_run *run, const oct_outputs *output
                                     (json_int_t)run->trainer.step, "phase",
                                     oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN), "classes",
                                     (json_int_t)classes, "counts", rows, "names", names));
-    oct_free(&counts);
     return OCT_OK;
 }
 
@@ -319,15 +315,15 @@ out:
 
 oct_status oct_run_result(oct_train_run *run, json_t **result)
 {
-    oct_outputs outputs = {0};
+    OCT_OWNED(oct_outputs_free) oct_outputs outputs = {0};
     oct_conversion conversion = {
         .root = run->trainer.model,
         .recipe = run->recipe,
         .test_data = &run->test_data,
         .outputs = &outputs,
     };
-    oct_model model = {0};
-    char *checkpoint = NULL;
+    OCT_OWNED(oct_model_free) oct_model model = {0};
+    OCT_OWNED(oct_free) char *checkpoint = NULL;
     oct_status status = OCT_OK;
     oct_trainer_release_memory(&run->trainer);
     /* The checkpoint of the last step is what this process has written, or what the manifest says of one that was
@@ -339,18 +335,12 @@ oct_status oct_run_result(oct_train_run *run, json_t **result)
     } else if (oct_train_run_speaks(run)) {
         status = find_last_checkpoint(run, conversion.checkpoint_digest, &checkpoint);
     }
-    OCT_TRY_OUT(oct_session_agree(run->session, status));
-    OCT_TRY_OUT(
-        oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
-    OCT_TRY_OUT(write_layers(run, &model.program));
-    OCT_TRY_OUT(write_worst_samples(run, &outputs));
-    OCT_TRY_OUT(record_confusion(run, &outputs));
+    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
+    OCT_TRY(write_layers(run, &model.program));
+    OCT_TRY(write_worst_samples(run, &outputs));
+    OCT_TRY(record_confusion(run, &outputs));
     if (oct_train_run_speaks(run))
         status = write_result(run, &model, &conversion, checkpoint, result);
-    status = oct_session_agree(run->session, status);
-out:
-    oct_outputs_free(&outputs);
-    oct_model_free(&model);
-    oct_free(&checkpoint);
-    return status;
+    return oct_session_agree(run->session, status);
 }

@@ -209,8 +209,8 @@ oct_status oct_check_disk(const oct_recipe *recipe, int64_t bytes)
 
 oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
 {
-    char *folder = NULL;
-    oct_manifest there = {0};
+    OCT_OWNED(oct_free) char *folder = NULL;
+    OCT_OWNED(oct_manifest_free) oct_manifest there = {0};
     const bool given = bytes > 0;
     oct_status status = oct_run_checkpoints(recipe->output, &folder);
     oct_log_again(true); /* the resume warns of a damaged one */
@@ -223,28 +223,21 @@ oct_status oct_check_room(const oct_recipe *recipe, int64_t bytes)
         oct_log(OCT_LOG_WARN, "%s", oct_error_message(0));
         oct_fail_clear();
     }
-    oct_manifest_free(&there);
-    oct_free(&folder);
     return status;
 }
 
 /* Makes a small image and reads it again, so that a run ends before its work where no file can be written. */
 static oct_status check_hdf5(void)
 {
-    oct_h5 *file = NULL;
-    uint8_t *image = NULL;
+    OCT_OWNED(oct_h5_close) oct_h5 *file = NULL;
+    OCT_OWNED(oct_free) uint8_t *image = NULL;
     size_t size;
     int64_t value;
-    oct_status status = OCT_OK;
     OCT_TRY(oct_h5_create(&file, 0));
-    OCT_TRY_OUT(oct_h5_write_i64(file, "group/value", INT64_MAX));
-    OCT_TRY_OUT(oct_h5_finish(&file, false, &image, &size));
-    OCT_TRY_OUT(oct_h5_open(&file, -1, image, size, "the HDF5 image of a trial"));
-    OCT_TRY_OUT(oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value));
-out:
-    oct_h5_close(&file);
-    oct_free(&image);
-    return status;
+    OCT_TRY(oct_h5_write_i64(file, "group/value", INT64_MAX));
+    OCT_TRY(oct_h5_finish(&file, false, &image, &size));
+    OCT_TRY(oct_h5_open(&file, -1, image, size, "the HDF5 image of a trial"));
+    return oct_h5_read_i64(file, "group/value", INT64_MAX, INT64_MAX, &value);
 }
 
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
@@ -333,7 +326,7 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
     const bool trains = plan.begin[OCT_PHASE_CALIBRATE] > 0 ||
                         (live && plan.begin[OCT_PHASE_QAT_BN_FROZEN] > plan.begin[OCT_PHASE_QAT]);
     const char *where, *remedy;
-    oct_trace trace = {0};
+    OCT_OWNED(oct_trace_free) oct_trace trace = {0};
     bool any = false;
     OCT_TRY(oct_module_walk(model, note_batch_norm, &any));
     OCT_CHECK(!any || !live || !oct_requantizer_shifts(target->requantizer), OCT_USAGE,
@@ -343,9 +336,7 @@ oct_status oct_check_norms(const oct_recipe *recipe, const oct_dataset *data, oc
     if (!any || !trains || !find_lone_sample(recipe, data->count, &where, &remedy)) return OCT_OK;
     OCT_TRY(
         oct_trace_training(&trace, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c))));
-    const oct_status status = check_values_of_norms(&trace, where, remedy);
-    oct_trace_free(&trace);
-    return status;
+    return check_values_of_norms(&trace, where, remedy);
 }
 
 enum { REASON_BYTES = 512 };
@@ -378,42 +369,34 @@ static oct_status try_format(const oct_export_format *format, const oct_program 
  * export.formats demands. */
 static oct_status list_exports(const oct_recipe *recipe, const oct_program *program, oct_text *text)
 {
-    oct_text missing = {0}, demanded = {0};
-    oct_status status = OCT_OK;
-    for (size_t i = 0; status == OCT_OK && i < oct_registry_count(&oct_export_format_table); i++) {
+    OCT_OWNED(oct_text_free) oct_text missing = {0}, demanded = {0};
+    for (size_t i = 0; i < oct_registry_count(&oct_export_format_table); i++) {
         const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
         char reason[REASON_BYTES];
         if (!format->write_model) continue;
-        status = try_format(format, program, reason);
-        if (status != OCT_OK) break;
+        OCT_TRY(try_format(format, program, reason));
         if (!*reason)
-            status = oct_text_add(text, "%s%s", text->length ? ", " : "", format->name);
+            OCT_TRY(oct_text_add(text, "%s%s", text->length ? ", " : "", format->name));
         else
-            status = oct_text_add(recipe_demands(recipe, format->name) ? &demanded : &missing,
-                                  "\nno %s: %s", format->name, reason);
+            OCT_TRY(oct_text_add(recipe_demands(recipe, format->name) ? &demanded : &missing,
+                                 "\nno %s: %s", format->name, reason));
     }
-    if (status == OCT_OK && demanded.data)
-        status = oct_fail(OCT_PREPARE, "export.formats: %s", demanded.data + 1);
-    if (status == OCT_OK && missing.data) status = oct_text_add(text, "%s", missing.data);
-    oct_text_free(&missing);
-    oct_text_free(&demanded);
-    return status;
+    OCT_CHECK(!demanded.data, OCT_PREPARE, "export.formats: %s", demanded.data + 1);
+    return missing.data ? oct_text_add(text, "%s", missing.data) : OCT_OK;
 }
 
 static oct_status warn_of_limit(const oct_device *d, oct_device_figure figure, int64_t limit,
                                 const char *remedy)
 {
-    oct_text largest = {0};
+    OCT_OWNED(oct_text_free) oct_text largest = {0};
     if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
-    const oct_status status = oct_device_largest(d, figure, &largest);
-    if (status == OCT_OK)
-        oct_log(OCT_LOG_WARN,
-                "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
-                "; most in %s; %s",
-                oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure],
-                limit, largest.data ? largest.data : "no layer", remedy);
-    oct_text_free(&largest);
-    return status;
+    OCT_TRY(oct_device_largest(d, figure, &largest));
+    oct_log(OCT_LOG_WARN,
+            "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
+            "; most in %s; %s",
+            oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure], limit,
+            largest.data ? largest.data : "no layer", remedy);
+    return OCT_OK;
 }
 
 /* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
@@ -434,23 +417,17 @@ static oct_status warn_of_limits(const oct_recipe *recipe, const oct_program *pr
 oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,
                           oct_text *exports)
 {
-    oct_module *model = NULL;
-    oct_quantizers quantizers = {0};
-    oct_program program = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_build_model(&model, recipe, data));
-    OCT_TRY_OUT(oct_check_norms(recipe, data, model));
-    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, report));
-    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
-    if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));
+    OCT_OWNED(oct_module_destroy) oct_module *model = NULL;
+    OCT_OWNED(oct_quantizers_free) oct_quantizers quantizers = {0};
+    OCT_OWNED(oct_program_free) oct_program program = {0};
+    OCT_TRY(oct_build_model(&model, recipe, data));
+    OCT_TRY(oct_check_norms(recipe, data, model));
+    OCT_TRY(oct_prepare_model(&model, recipe, data, report));
+    OCT_TRY(oct_quantizers_collect(&quantizers, model));
+    if (recipe->qat_fold_batch_norm) OCT_TRY(oct_fold_batch_norm(model));
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
-    OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
-                            oct_target_at(recipe->quant_target), NULL));
-    OCT_TRY_OUT(list_exports(recipe, &program, exports));
-    status = warn_of_limits(recipe, &program);
-out:
-    oct_program_free(&program);
-    oct_quantizers_free(&quantizers);
-    oct_module_destroy(&model);
-    return status;
+    OCT_TRY(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
+                        oct_target_at(recipe->quant_target), NULL));
+    OCT_TRY(list_exports(recipe, &program, exports));
+    return warn_of_limits(recipe, &program);
 }

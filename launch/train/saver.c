@@ -15,12 +15,11 @@ static oct_status write_checkpoint(oct_trainer *trainer, const char *folder,
                                    oct_checkpoint_writer *writer, oct_checkpoint_file *file)
 {
     oct_optim *optim = oct_trainer_optim(trainer);
-    oct_text identity = {0};
-    char *class_names = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_text_free) oct_text identity = {0};
+    OCT_OWNED(oct_free) char *class_names = NULL;
     if (trainer->group->rank != 0) return OCT_OK;
-    OCT_TRY_OUT(oct_recipe_write(trainer->recipe, true, &identity));
-    OCT_TRY_OUT(oct_class_names_make(&class_names, trainer->train_data));
+    OCT_TRY(oct_recipe_write(trainer->recipe, true, &identity));
+    OCT_TRY(oct_class_names_make(&class_names, trainer->train_data));
     oct_checkpoint_info info = {
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
@@ -34,13 +33,8 @@ static oct_status write_checkpoint(oct_trainer *trainer, const char *folder,
     const oct_keep keep = {trainer->recipe->checkpoint_keep,
                            trainer->plan.begin[OCT_PHASE_CALIBRATE],
                            oct_early_stopping_best(&trainer->stopping, &trainer->plan)};
-    status = writer
-                 ? oct_checkpoint_writer_begin(writer, folder, &info, trainer->model, optim, keep)
-                 : oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file);
-out:
-    oct_text_free(&identity);
-    oct_free(&class_names);
-    return status;
+    return writer ? oct_checkpoint_writer_begin(writer, folder, &info, trainer->model, optim, keep)
+                  : oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file);
 }
 
 oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, oct_checkpoint_file *file)

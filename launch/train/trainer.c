@@ -8,9 +8,7 @@
 #include "launch/session/task.h"
 #include "quant/correct/correction.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The values of a list; NULL where it is empty. */
 static const double *values_or_null(const oct_reals *list)

@@ -12,14 +12,12 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/session/build.h"
-#include "launch/deploy/certificate.h"
 #include "launch/deploy/device.h"
 #include "launch/session/task.h"
 #include "launch/session/job.h"
 #include "launch/train/run_check.h"
 #include "launch/train/training_impl.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,16 +103,13 @@ static oct_status deploy_checkpoint(oct_trainer *trainer, const oct_checkpoint *
 static oct_status go_back_to_best(oct_train_run *run)
 {
     const int64_t best = oct_early_stopping_best(&run->trainer.stopping, &run->trainer.plan);
-    oct_checkpoint checkpoint = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
     if (best == 0 || best == run->trainer.step) return OCT_OK;
-    OCT_TRY_OUT(open_required_checkpoint(run, best, "the best state of this run (evaluate.best)",
-                                         &checkpoint));
-    OCT_TRY_OUT(oct_session_agree(run->session, deploy_checkpoint(&run->trainer, &checkpoint)));
+    OCT_TRY(open_required_checkpoint(run, best, "the best state of this run (evaluate.best)",
+                                     &checkpoint));
+    OCT_TRY(oct_session_agree(run->session, deploy_checkpoint(&run->trainer, &checkpoint)));
     oct_log(OCT_LOG_INFO, "back to step %lld, whose evaluation was the best", (long long)best);
-out:
-    oct_checkpoint_close(&checkpoint);
-    return status;
+    return OCT_OK;
 }
 
 /* Makes the model of a checkpoint, which all ranks have, the teacher. */
@@ -132,18 +127,14 @@ static oct_status make_teacher(oct_train_run *run, const oct_checkpoint *checkpo
 static oct_status make_teacher_of_float_phase(oct_train_run *run)
 {
     const oct_trainer *trainer = &run->trainer;
-    oct_checkpoint own = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint own = {0};
     if (!oct_teacher_wanted(run->recipe) || trainer->teacher.model ||
         oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
         return OCT_OK;
     OCT_TRY(oct_saver_settle(&run->saver));
-    OCT_TRY_OUT(open_required_checkpoint(run, trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                                         "the end of the float phase, which is the teacher", &own));
-    status = make_teacher(run, &own);
-out:
-    oct_checkpoint_close(&own);
-    return status;
+    OCT_TRY(open_required_checkpoint(run, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                                     "the end of the float phase, which is the teacher", &own));
+    return make_teacher(run, &own);
 }
 
 /* Takes one step, then records it, evaluates, and saves a checkpoint, as far as each is due. */
@@ -215,21 +206,21 @@ static oct_status share_checkpoint_info(oct_session *session, oct_checkpoint *ch
 /* Continues from the newest checkpoint of the folder, if any, once data and recipe are known to be the run's. */
 static oct_status resume_run(oct_train_run *run)
 {
-    oct_checkpoint checkpoint = {0};
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (oct_train_run_speaks(run))
         status = oct_checkpoint_newest_on_disk(&checkpoint, run->saver.folder);
-    OCT_TRY_OUT(oct_session_agree(run->session, status));
-    OCT_TRY_OUT(share_checkpoint_info(run->session, &checkpoint));
+    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(share_checkpoint_info(run->session, &checkpoint));
     if (checkpoint.path) {
         if (oct_train_run_speaks(run))
             status = oct_run_folder_same_data(
                 &run->folder, oct_job_data_record(&run->train_data, &run->test_data));
-        OCT_TRY_OUT(oct_session_agree(run->session, status));
-        OCT_TRY_OUT(oct_session_agree(
+        OCT_TRY(oct_session_agree(run->session, status));
+        OCT_TRY(oct_session_agree(
             run->session,
             oct_run_same_recipe(checkpoint.path, checkpoint.info.recipe, run->recipe)));
-        OCT_TRY_OUT(oct_trainer_restore(&run->trainer, &checkpoint));
+        OCT_TRY(oct_trainer_restore(&run->trainer, &checkpoint));
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", run->recipe->output,
                 (long long)run->trainer.step, (long long)oct_plan_steps(&run->trainer.plan));
     }
@@ -240,10 +231,7 @@ static oct_status resume_run(oct_train_run *run)
             status = oct_run_folder_rewind(&run->folder, run->trainer.step,
                                            oct_plan_steps(&run->trainer.plan));
     }
-    OCT_TRY_OUT(oct_session_agree(run->session, status));
-out:
-    oct_checkpoint_close(&checkpoint);
-    return status;
+    return oct_session_agree(run->session, status);
 }
 
 /* Collective: rank 0 opens the run folder and writes what is known before the steps. */

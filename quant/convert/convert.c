@@ -144,20 +144,16 @@ static oct_status note_blocks(const conversion *c)
 /* Fails while a quantizer's scale still moves. */
 static oct_status check_frozen(oct_module *root)
 {
-    oct_quantizers all = {0};
+    OCT_OWNED(oct_quantizers_free) oct_quantizers all = {0};
     OCT_TRY(oct_quantizers_collect(&all, root));
-    oct_status status = OCT_OK;
-    if (all.count == 0)
-        status = oct_fail(OCT_PREPARE, "the model is not prepared: call oct_prepare, or convert a "
-                                       "checkpoint of its QAT phase");
-    for (size_t i = 0; i < all.count && status == OCT_OK; i++)
-        if (all.items[i]->state != OCT_QUANT_FROZEN)
-            status = oct_fail(
-                OCT_PREPARE,
-                "activation scales still move; call oct_set_fake_quant(root, "
-                "OCT_STATE_VALIDATION) first, or convert a checkpoint of the end of a run");
-    oct_quantizers_free(&all);
-    return status;
+    OCT_CHECK(all.count > 0, OCT_PREPARE,
+              "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT "
+              "phase");
+    for (size_t i = 0; i < all.count; i++)
+        OCT_CHECK(all.items[i]->state == OCT_QUANT_FROZEN, OCT_PREPARE,
+                  "activation scales still move; call oct_set_fake_quant(root, "
+                  "OCT_STATE_VALIDATION) first, or convert a checkpoint of the end of a run");
+    return OCT_OK;
 }
 
 static oct_status check_target(const oct_graph *graph, const oct_target *target)

@@ -325,18 +325,16 @@ static oct_status correct_layer(const corrector *c, corrected_layer *l, outcome 
 {
     const oct_tensor *weight = weights_of(l->layer);
     const size_t n = (size_t)oct_numel(weight);
-    float *exact = NULL;
+    OCT_OWNED(oct_free) float *exact = NULL;
     *done = (outcome){0};
     if (l->moments.mixed || l->moments.windows == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&exact, n, sizeof *exact));
     memcpy(exact, weight->data, n * sizeof *exact);
-    oct_status status = OCT_OK;
     if (c->options.rounding == OCT_ROUNDING_GPTQ)
-        status = oct_qat_conv_round(l->layer, &l->moments, &done->rounded);
-    if (status == OCT_OK && c->options.bias)
-        status = oct_qat_conv_correct_bias(l->layer, &l->moments, exact, &done->corrected);
-    oct_free(&exact);
-    return status;
+        OCT_TRY(oct_qat_conv_round(l->layer, &l->moments, &done->rounded));
+    return c->options.bias
+               ? oct_qat_conv_correct_bias(l->layer, &l->moments, exact, &done->corrected)
+               : OCT_OK;
 }
 
 /* Gives all ranks what rank 0 has made of the layer: its weights, and the biases or the means of its batch norm. */

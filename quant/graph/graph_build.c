@@ -317,13 +317,11 @@ static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
 static oct_status trace_once(oct_graph **graph, oct_module *root, const oct_example *example,
                              oct_mode mode)
 {
-    oct_trace trace = {0};
+    OCT_OWNED(oct_trace_free) oct_trace trace = {0};
     *graph = NULL;
     OCT_TRY(mode == OCT_MODE_TRAINING ? oct_trace_training(&trace, root, example)
                                       : oct_trace_run(&trace, root, example));
-    oct_status status = oct_graph_create(graph, &trace, root);
-    oct_trace_free(&trace);
-    return status;
+    return oct_graph_create(graph, &trace, root);
 }
 
 /* Makes the graph of the longer of two runs: one may have left a dynamic block out. In eager one run is enough, since its

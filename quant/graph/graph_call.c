@@ -3,7 +3,6 @@
 #include "quant/graph/graph_run_impl.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A call, as it is made. */

@@ -109,32 +109,27 @@ static oct_status add_node(table *t, const oct_graph_node *node)
 {
     const bool passes = node->action == OCT_NODE_ALIAS;
     const oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
-    oct_text args = {0}, text = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_text_free) oct_text args = {0}, text = {0};
     char number[32];
     for (int i = 0; i < node->num_inputs; i++) {
         size_t row;
-        OCT_TRY_OUT(find_row(t, node->called_input[t->mode][i], wants, &row));
-        OCT_TRY_OUT(add_arg(&args, row_name(t, row)));
+        OCT_TRY(find_row(t, node->called_input[t->mode][i], wants, &row));
+        OCT_TRY(add_arg(&args, row_name(t, row)));
     }
     if (!passes && node->module != node->called) {
-        status = add_generated(t, node->module, node->op, args.data, &t->row_of[node->output]);
-        goto out;
+        return add_generated(t, node->module, node->op, args.data, &t->row_of[node->output]);
     }
     for (int i = 0; !node->called && i < node->args.count; i++) {
         oct_snprintf(number, sizeof number, "%g", node->args.value[i]);
-        OCT_TRY_OUT(add_arg(&args, number));
+        OCT_TRY(add_arg(&args, number));
     }
     const char *inside = args.data ? args.data : "";
-    OCT_TRY_OUT(oct_text_add(&text, "(%s%s)", inside, strchr(inside, ',') ? "" : ","));
-    OCT_TRY_OUT(node->called ? add_row(t, "call_module", node->path, node->path, text.data)
-                             : add_row(t, "call_function", node->op, passes ? "identity" : node->op,
-                                       text.data));
+    OCT_TRY(oct_text_add(&text, "(%s%s)", inside, strchr(inside, ',') ? "" : ","));
+    OCT_TRY(node->called
+                ? add_row(t, "call_module", node->path, node->path, text.data)
+                : add_row(t, "call_function", node->op, passes ? "identity" : node->op, text.data));
     t->row_of[node->output] = t->num_rows;
-out:
-    oct_text_free(&args);
-    oct_text_free(&text);
-    return status;
+    return OCT_OK;
 }
 
 /* Adds the row of the end of a scope or block. */

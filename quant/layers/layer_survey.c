@@ -241,35 +241,30 @@ static oct_status reduce_figures(survey *s, const oct_collective *group)
 {
     const int64_t steps = s->program.count, numbers = steps * 2 * SUMS;
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    int64_t *keys = NULL;
-    double *counts = NULL;
-    oct_error_sums *total = NULL;
+    OCT_OWNED(oct_free) int64_t *keys = NULL;
+    OCT_OWNED(oct_free) double *counts = NULL;
+    OCT_OWNED(oct_free) oct_error_sums *total = NULL;
     oct_status status = oct_alloc(&keys, (size_t)steps * KEYS, sizeof *keys);
     if (status == OCT_OK) status = oct_alloc(&counts, (size_t)steps * COUNTS, sizeof *counts);
     if (status == OCT_OK) status = oct_alloc(&total, (size_t)steps * 2, sizeof *total);
-    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY(group->agree(group, status));
     OCT_ASSERT(keys && counts && total);
     for (int64_t i = 0; i < steps; i++)
         write_keys(&s->figures[i], keys + i * KEYS);
-    OCT_TRY_OUT(group->max_i64(group, keys, steps * KEYS));
+    OCT_TRY(group->max_i64(group, keys, steps * KEYS));
     for (int64_t i = 0; i < steps; i++) {
         read_keys(keys + i * KEYS, &s->figures[i]); /* bins are those of all ranks from here on */
         copy_counts(&s->figures[i], counts + i * COUNTS, false);
     }
-    OCT_TRY_OUT(group->tree_sum_f64(group, &ranks, counts, steps * COUNTS, counts));
+    OCT_TRY(group->tree_sum_f64(group, &ranks, counts, steps * COUNTS, counts));
     oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
-    OCT_TRY_OUT(
-        group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total));
+    OCT_TRY(group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total));
     for (int64_t i = 0; i < steps; i++) {
         copy_counts(&s->figures[i], counts + i * COUNTS, true);
         s->figures[i].same_weights.sums = total[2 * i];
         s->figures[i].reference.sums = total[2 * i + 1];
     }
-out:
-    oct_free(&keys);
-    oct_free(&counts);
-    oct_free(&total);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_layer_survey_run(const oct_layer_survey *spec, const oct_collective *group,
@@ -307,26 +302,22 @@ oct_status oct_weight_figures_of(const oct_qat_conv *layer, oct_weight_figures *
 {
     const oct_tensor *weight = &layer->layer->params[0]->value;
     const int64_t channels = weight->shape.dim[0], each = oct_numel(weight) / channels;
-    float *scale = NULL, *rounded = NULL;
+    OCT_OWNED(oct_free) float *scale = NULL, *rounded = NULL;
     *f = (oct_weight_figures){.scale_min = INFINITY, .values = oct_numel(weight)};
     oct_spread_begin(&f->spread);
-    oct_status status = oct_alloc(&scale, (size_t)channels, sizeof *scale);
-    if (status == OCT_OK) status = oct_alloc(&rounded, (size_t)each, sizeof *rounded);
-    if (status == OCT_OK) {
-        oct_qat_conv_weight_scales(layer, scale);
-        oct_spread_add(&f->spread, oct_f32(weight), f->values);
-        for (int64_t c = 0; c < channels; c++) {
-            const oct_qparams q = {
-                .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
-            const float *w = oct_f32(weight) + c * each;
-            oct_fake_quantize(w, each, q, rounded, NULL);
-            oct_error_add(&f->sums, w, rounded, each);
-            f->clipped += count_clipped(w, each, q);
-            f->scale_min = fminf(f->scale_min, scale[c]);
-            f->scale_max = fmaxf(f->scale_max, scale[c]);
-        }
+    OCT_TRY(oct_alloc(&scale, (size_t)channels, sizeof *scale));
+    OCT_TRY(oct_alloc(&rounded, (size_t)each, sizeof *rounded));
+    oct_qat_conv_weight_scales(layer, scale);
+    oct_spread_add(&f->spread, oct_f32(weight), f->values);
+    for (int64_t c = 0; c < channels; c++) {
+        const oct_qparams q = {
+            .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
+        const float *w = oct_f32(weight) + c * each;
+        oct_fake_quantize(w, each, q, rounded, NULL);
+        oct_error_add(&f->sums, w, rounded, each);
+        f->clipped += count_clipped(w, each, q);
+        f->scale_min = fminf(f->scale_min, scale[c]);
+        f->scale_max = fmaxf(f->scale_max, scale[c]);
     }
-    oct_free(&rounded);
-    oct_free(&scale);
-    return status;
+    return OCT_OK;
 }

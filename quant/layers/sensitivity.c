@@ -111,22 +111,19 @@ static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
     const int64_t numel = oct_numel(&weight->value), channels = weight->value.shape.dim[0];
     const int64_t k = numel / channels; /* weights of a channel */
     const size_t bytes = (size_t)numel * sizeof(float);
-    float *kept = NULL, *scale = NULL, *w = oct_f32(&weight->value);
+    OCT_OWNED(oct_free) float *kept = NULL, *scale = NULL;
+    float *w = oct_f32(&weight->value);
     OCT_TRY(oct_alloc(&kept, bytes, 1));
-    oct_status status = oct_alloc(&scale, (size_t)channels, sizeof *scale);
-    if (status == OCT_OK) {
-        memcpy(kept, w, bytes);
-        oct_qat_conv_weight_scales(conv, scale);
-        for (int64_t c = 0; c < channels; c++) {
-            const oct_qparams q = {
-                .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
-            oct_fake_quantize(w + c * k, k, q, w + c * k, NULL);
-        }
-        status = run_all(s, s->output);
-        memcpy(w, kept, bytes);
+    OCT_TRY(oct_alloc(&scale, (size_t)channels, sizeof *scale));
+    memcpy(kept, w, bytes);
+    oct_qat_conv_weight_scales(conv, scale);
+    for (int64_t c = 0; c < channels; c++) {
+        const oct_qparams q = {
+            .scale = scale[c], .qmin = -OCT_WEIGHT_CODES, .qmax = OCT_WEIGHT_CODES};
+        oct_fake_quantize(w + c * k, k, q, w + c * k, NULL);
     }
-    oct_free(&scale);
-    oct_free(&kept);
+    const oct_status status = run_all(s, s->output);
+    memcpy(w, kept, bytes);
     return status;
 }
 

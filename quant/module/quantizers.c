@@ -162,22 +162,18 @@ static void write_scale_grads(const oct_weight_fake_quant *wq, const double *sum
 static oct_status pass_weight_grads(const oct_weight_fake_quant *wq)
 {
     const int64_t n = channels_of(&wq->weight->value);
-    double *sum = NULL;
-    float *scale = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) double *sum = NULL;
+    OCT_OWNED(oct_free) float *scale = NULL;
     if (!wq->quantizes) return OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&sum, (size_t)n, sizeof *sum));
-    OCT_TRY_OUT(oct_alloc(&scale, (size_t)n, sizeof *scale));
+    OCT_TRY(oct_alloc(&sum, (size_t)n, sizeof *sum));
+    OCT_TRY(oct_alloc(&scale, (size_t)n, sizeof *scale));
     oct_weight_fake_quant_scales(wq, scale);
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < n; o++)
         sum[o] = clip_channel_grads(wq, scale[o], o);
     wq->weight->grad = wq->weight->own_grad;
     if (wq->scale && !wq->scale->frozen) write_scale_grads(wq, sum);
-out:
-    oct_free(&scale);
-    oct_free(&sum);
-    return status;
+    return OCT_OK;
 }
 
 /* All of a model. */
@@ -383,7 +379,7 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     /* Counts below 2^53 are exact in double, and so are their sums, so a tree sum of doubles adds them, with one
  * term a rank. One rank asks as well: where a leaf is computed again (oct_replay), the answer has more leaves. */
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double *all = NULL;
+    OCT_OWNED(oct_free) double *all = NULL;
     int64_t n = 0;
     for (size_t i = 0; i < quantizers->count; i++)
         if (oct_fake_quant_counts(quantizers->items[i], true)) n += OCT_HISTOGRAM_BINS;
@@ -392,7 +388,6 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     copy_counts(quantizers, all, false);
     const oct_status status = group->tree_sum_f64(group, &ranks, all, n, all);
     if (status == OCT_OK) copy_counts(quantizers, all, true);
-    oct_free(&all);
     return status;
 }
 

@@ -133,17 +133,14 @@ static oct_status make_conv(apply *w, int64_t at, oct_module **made)
     if (earlier >= 0)
         return oct_qat_conv_create_shared(made, (const oct_qat_conv *)w->made[earlier], add,
                                           activation_at(p));
-    oct_module *layer = NULL, *norm = NULL;
+    OCT_OWNED(oct_module_destroy) oct_module *layer = NULL, *norm = NULL;
     OCT_TRY(detach_called(w, p->member[0], &layer));
-    oct_status status = norm_node < 0 ? OCT_OK : detach_called(w, norm_node, &norm);
-    if (status == OCT_OK && norm && w->plan->options->fold_batch_norm) {
-        status = oct_fold_float(layer, (const oct_batch_norm_module *)norm);
+    if (norm_node >= 0) OCT_TRY(detach_called(w, norm_node, &norm));
+    if (norm && w->plan->options->fold_batch_norm) {
+        OCT_TRY(oct_fold_float(layer, (const oct_batch_norm_module *)norm));
         oct_module_destroy(&norm);
     }
-    if (status == OCT_OK) return oct_qat_conv_create(made, &layer, &norm, add, activation_at(p));
-    oct_module_destroy(&layer);
-    oct_module_destroy(&norm);
-    return status;
+    return oct_qat_conv_create(made, &layer, &norm, add, activation_at(p));
 }
 
 /* Makes a module by its rule: of the called module where that has parameters, otherwise from what the call takes beside

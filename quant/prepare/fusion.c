@@ -4,7 +4,6 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
-#include "quant/prepare/prepare.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -213,28 +212,22 @@ static int count_different_members(const list *l, const oct_fusion *fusion)
 static oct_status refuse_unknown_order(const list *l)
 {
     enum { NEAREST = 3 };
-    oct_text members = {0}, nearest = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_text_free) oct_text members = {0}, nearest = {0};
     int fit = 0, found = 0;
-    for (int i = 0; i < l->count && status == OCT_OK; i++)
-        status = oct_text_add(&members, "%s%s (%s)", i > 0 ? ", " : "", l->names[i],
-                              l->modules[i]->type->name);
+    for (int i = 0; i < l->count; i++)
+        OCT_TRY(oct_text_add(&members, "%s%s (%s)", i > 0 ? ", " : "", l->names[i],
+                             l->modules[i]->type->name));
     for (int differ = 0; differ <= 2 * OCT_MAX_MEMBERS; differ++)
-        for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++) {
+        for (size_t f = 0; f < oct_fusion_count(); f++) {
             const oct_fusion *fusion = oct_fusion_at(f);
             fit = (int)oct_max_i64(fit, count_common_members(l, fusion));
             if (count_different_members(l, fusion) == differ && found < NEAREST)
-                status = oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name);
+                OCT_TRY(oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name));
         }
-    if (status == OCT_OK)
-        status =
-            oct_fail_add(OCT_PREPARE,
-                         "%s: no fusion has this order, none %s with %s; the nearest are %s, "
-                         "and quant/prepare/fusion_list.def has all",
-                         members.data, fit > 0 ? "goes on" : "begins", l->names[fit], nearest.data);
-    oct_text_free(&members);
-    oct_text_free(&nearest);
-    return status;
+    return oct_fail_add(OCT_PREPARE,
+                        "%s: no fusion has this order, none %s with %s; the nearest are %s, and "
+                        "quant/prepare/fusion_list.def has all",
+                        members.data, fit > 0 ? "goes on" : "begins", l->names[fit], nearest.data);
 }
 
 /* Finds the fusion of a list, whose members and hooks must allow it. */
@@ -371,8 +364,7 @@ oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *li
                                  bool drop_hooks)
 {
     size_t count = 0;
-    oct_status status = OCT_OK;
-    list *all = NULL;
+    OCT_OWNED(oct_free) list *all = NULL;
     OCT_CHECK(root && *root && lists, OCT_USAGE, "oct_fuse_module_lists: root or lists is NULL");
     while (lists[count])
         count++;
@@ -381,11 +373,8 @@ oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *li
         size_t names = 0;
         while (lists[i][names])
             names++;
-        OCT_TRY_OUT(check_count(names));
+        OCT_TRY(check_count(names));
         all[i] = (list){.names = lists[i], .count = (int)names};
     }
-    status = fuse_lists(root, all, count, drop_hooks);
-out:
-    oct_free(&all);
-    return status;
+    return fuse_lists(root, all, count, drop_hooks);
 }

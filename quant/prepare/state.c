@@ -45,8 +45,7 @@ oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
         [OCT_STATE_VALIDATION] = OCT_QUANT_FROZEN,
         [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
     };
-    oct_quantizers all = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_quantizers_free) oct_quantizers all = {0};
     char path[256];
     bool calibrating = false, any_range = false;
     const oct_fake_quant *uncalibrated = NULL; /* wants the scale of a calibration that never was */
@@ -68,17 +67,15 @@ oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
         any_range |= has_range;
         if (fq->qconfig.fixed_scale && !has_range) uncalibrated = fq;
     }
-    OCT_CHECK_OUT(state != OCT_STATE_VALIDATION || any_range, OCT_USAGE,
-                  "no quantizer has seen a range, so there is nothing to validate; calibrate "
-                  "first");
-    OCT_CHECK_OUT(state != OCT_STATE_QAT || !uncalibrated, OCT_USAGE,
-                  "%s: its scale is to stay as calibration left it, but there was no calibration; "
-                  "calibrate first",
-                  uncalibrated ? oct_module_path(&uncalibrated->base, path) : "");
+    OCT_CHECK(state != OCT_STATE_VALIDATION || any_range, OCT_USAGE,
+              "no quantizer has seen a range, so there is nothing to validate; calibrate "
+              "first");
+    OCT_CHECK(state != OCT_STATE_QAT || !uncalibrated, OCT_USAGE,
+              "%s: its scale is to stay as calibration left it, but there was no calibration; "
+              "calibrate first",
+              uncalibrated ? oct_module_path(&uncalibrated->base, path) : "");
     if (state == OCT_STATE_CALIBRATION || calibrating)
         oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
     oct_quantizers_set_state(&all, states[state]);
-out:
-    oct_quantizers_free(&all);
-    return status;
+    return OCT_OK;
 }

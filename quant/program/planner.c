@@ -41,11 +41,10 @@ int64_t oct_lowest_fit(const oct_interval *placed, int64_t count, const oct_inte
 
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t *bytes)
 {
-    oct_interval *placed = NULL;
-    int64_t *last = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
-    OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
+    OCT_OWNED(oct_free) oct_interval *placed = NULL;
+    OCT_OWNED(oct_free) int64_t *last = NULL;
+    OCT_TRY(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
+    OCT_TRY(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
     oct_find_last_uses(program, last);
     for (int64_t v = 0; v < program->num_values; v++)
         offsets[v] = -1;
@@ -63,10 +62,7 @@ oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t
         if (x->offset + x->bytes > *bytes) *bytes = x->offset + x->bytes;
         count++;
     }
-out:
-    oct_free(&placed);
-    oct_free(&last);
-    return status;
+    return OCT_OK;
 }
 
 /* What a program takes before it is run, since programs may come from others. */

@@ -204,9 +204,7 @@ oct_status oct_program_check(const oct_program *program)
     for (int64_t v = 0; v < program->num_values; v++)
         OCT_TRY(check_value(program, v));
     OCT_TRY(check_ends(program));
-    bool *made = NULL;
+    OCT_OWNED(oct_free) bool *made = NULL;
     OCT_TRY(oct_alloc(&made, (size_t)program->num_values, sizeof *made));
-    const oct_status status = check_steps(program, made);
-    oct_free(&made);
-    return status;
+    return check_steps(program, made);
 }
