@@ -188,9 +188,8 @@ static oct_status draw_pictures(const reading *r, int64_t class, listing *l)
 /* Adds the pictures of a class's folder to the index. */
 static oct_status index_class(reading *r, int64_t class, const char *path)
 {
-    listing l;
+    OCT_OWNED(free_listing) listing l = {0};
     OCT_TRY(list_folder(&l, path));
-    oct_status status = OCT_OK;
     int64_t kept = 0;
     for (int64_t i = 0; i < l.count; i++)
         if (oct_is_picture_name(l.name[i]))
@@ -198,14 +197,10 @@ static oct_status index_class(reading *r, int64_t class, const char *path)
         else
             count_ignored(r, l.name[i]);
     l.count = kept;
-    if (l.count == 0)
-        status = oct_fail(OCT_DATA,
-                          "%s: holds no pictures (.jpg, .jpeg, .png); remove the folder or fill it",
-                          path);
-    if (status == OCT_OK && r->drawn) status = draw_pictures(r, class, &l);
-    if (status == OCT_OK) status = add_pictures(r, class, l.name, l.count);
-    free_listing(&l);
-    return status;
+    OCT_CHECK(l.count > 0, OCT_DATA,
+              "%s: holds no pictures (.jpg, .jpeg, .png); remove the folder or fill it", path);
+    if (r->drawn) OCT_TRY(draw_pictures(r, class, &l));
+    return add_pictures(r, class, l.name, l.count);
 }
 
 /* Adds the pictures of all classes to the index. A class may have no folder in the test, but no empty one. */

@@ -179,15 +179,13 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
 static oct_status read_array_header(oct_array *a, bool *other)
 {
     char shape[96];
-    char *text = NULL;
+    OCT_OWNED(oct_free) char *text = NULL;
     int64_t begin = 0;
     size_t bytes = 0;
     header h = {0};
-    oct_status status = read_header(a, &text, &begin, &bytes);
-    if (status == OCT_OK && !parse_header((cursor){text, text + bytes}, &h)) status = fail_npy(a);
-    if (status == OCT_OK) status = describe_array(a, &h, other);
-    oct_free(&text);
-    OCT_TRY(status);
+    OCT_TRY(read_header(a, &text, &begin, &bytes));
+    if (!parse_header((cursor){text, text + bytes}, &h)) return fail_npy(a);
+    OCT_TRY(describe_array(a, &h, other));
     if (other && *other) return OCT_OK;
     a->span.begin += begin + (int64_t)bytes;
     a->span.size -= begin + (int64_t)bytes;

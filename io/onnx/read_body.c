@@ -241,8 +241,7 @@ static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s,
 static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *outer,
                                  const OctOnnx__NodeProto *p, const OctOnnx__FunctionProto *f)
 {
-    oct_onnx_scope s;
-    oct_status status = OCT_OK;
+    OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     int32_t value;
     if (p->n_input > f->n_input || p->n_output > f->n_output) return wrong_ports(r, p);
     OCT_TRY(open_scope(r, outer, p, "", &s));
@@ -250,17 +249,15 @@ static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *outer
     s.call = p;
     for (size_t k = 0; k < f->n_input; k++) {
         value = -1;
-        if (k < p->n_input) OCT_TRY_OUT(find_input(r, outer, p, k, &value));
-        OCT_TRY_OUT(oct_onnx_bind(r, &s, f->input[k], value));
+        if (k < p->n_input) OCT_TRY(find_input(r, outer, p, k, &value));
+        OCT_TRY(oct_onnx_bind(r, &s, f->input[k], value));
     }
-    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, f->node, f->n_node));
+    OCT_TRY(oct_onnx_read_nodes(r, &s, f->node, f->n_node));
     for (size_t k = 0; k < p->n_output; k++) {
-        OCT_TRY_OUT(find_result(r, &s, f->output[k], &value));
-        OCT_TRY_OUT(add_identity(r, outer, value, p->output[k]));
+        OCT_TRY(find_result(r, &s, f->output[k], &value));
+        OCT_TRY(add_identity(r, outer, value, p->output[k]));
     }
-out:
-    close_scope(&s);
-    return status;
+    return OCT_OK;
 }
 
 static const OctOnnx__GraphProto *find_subgraph(const OctOnnx__NodeProto *p, const char *name)
@@ -277,25 +274,22 @@ static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *out
 {
     const OctOnnx__GraphProto *inside = find_subgraph(p, when ? "then_branch" : "else_branch");
     oct_onnx_graph *g = r->graph;
-    oct_onnx_scope s;
-    oct_status status = OCT_OK;
+    OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     if (!inside || inside->n_input != 0 || inside->n_output < p->n_output) return wrong_ports(r, p);
     OCT_TRY(open_scope(r, outer, p, when ? "/then" : "/else", &s));
     s.outer = outer;
     s.function = outer->function;
     s.call = outer->call;
-    OCT_TRY_OUT(oct_grow(&g->branches, &r->branches_capacity, (size_t)g->num_branches + 1,
-                         sizeof *g->branches));
+    OCT_TRY(oct_grow(&g->branches, &r->branches_capacity, (size_t)g->num_branches + 1,
+                     sizeof *g->branches));
     g->branches[g->num_branches] = (oct_onnx_branch){input[0], when, outer->branch};
     s.branch = (int32_t)g->num_branches++;
-    OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, inside));
-    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, inside->node, inside->n_node));
+    OCT_TRY(oct_onnx_define_initializers(r, &s, inside));
+    OCT_TRY(oct_onnx_read_nodes(r, &s, inside->node, inside->n_node));
     for (size_t k = 0; k < p->n_output; k++)
-        OCT_TRY_OUT(
+        OCT_TRY(
             find_result(r, &s, inside->output[k]->name, &input[1 + k + (when ? 0 : p->n_output)]));
-out:
-    close_scope(&s);
-    return status;
+    return OCT_OK;
 }
 
 /* Adds the nodes of both branches, and an If whose inputs are the condition and the results of both. */
@@ -401,21 +395,18 @@ static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *oute
 {
     const OctOnnx__GraphProto *body = find_subgraph(p, "body");
     char suffix[32];
-    oct_onnx_scope s;
-    oct_status status = OCT_OK;
+    OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     snprintf(suffix, sizeof suffix, "/%d", (int)round);
     OCT_TRY(open_scope(r, outer, p, suffix, &s));
     s.outer = outer;
     s.function = outer->function;
     s.call = outer->call;
-    OCT_TRY_OUT(bind_round(r, &s, body, carried, round));
-    OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, body));
-    OCT_TRY_OUT(oct_onnx_read_nodes(r, &s, body->node, body->n_node));
+    OCT_TRY(bind_round(r, &s, body, carried, round));
+    OCT_TRY(oct_onnx_define_initializers(r, &s, body));
+    OCT_TRY(oct_onnx_read_nodes(r, &s, body->node, body->n_node));
     for (size_t k = 1; k < body->n_output; k++)
-        OCT_TRY_OUT(find_result(r, &s, body->output[k]->name, &carried[k - 1]));
-out:
-    close_scope(&s);
-    return status;
+        OCT_TRY(find_result(r, &s, body->output[k]->name, &carried[k - 1]));
+    return OCT_OK;
 }
 
 static oct_status write_out_loop(oct_onnx_reader *r, const oct_onnx_scope *s,

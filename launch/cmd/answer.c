@@ -255,22 +255,19 @@ static double share_of(const oct_answer *a, const share *s)
 
 static oct_status print_pixel_shares(const oct_answer *a)
 {
-    share *shares;
+    OCT_OWNED(oct_free) share *shares = NULL;
     size_t count;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(find_shares(a, &shares, &count));
+    OCT_TRY(find_shares(a, &shares, &count));
     for (size_t i = 0; i < count && i < LISTED; i++)
         oct_print("%s%s %.1f %%", i == 0 ? "" : ", ",
                   oct_class_name(a->names, shares[i].class).text, 100 * share_of(a, &shares[i]));
     print_rest((int64_t)count - LISTED);
-out:
-    oct_free(&shares);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status add_pixel_shares(const oct_answer *a, json_t *object)
 {
-    share *shares;
+    OCT_OWNED(oct_free) share *shares = NULL;
     size_t count;
     json_t *all = json_array();
     const oct_status status = find_shares(a, &shares, &count);
@@ -280,7 +277,6 @@ static oct_status add_pixel_shares(const oct_answer *a, json_t *object)
                                     (json_int_t)shares[i].pixels, "share", share_of(a, &shares[i])),
                           a->names, shares[i].class));
     json_object_set_new(object, "shares", all);
-    oct_free(&shares);
     return status;
 }
 

@@ -160,30 +160,26 @@ static oct_status run_path(running *r, const char *path)
 {
     const oct_args *args = r->args;
     const int64_t first = args->option[INDEX].count;
-    oct_dataset data;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_dataset_close) oct_dataset data = {0};
     OCT_TRY(oct_images_open(&data, path, &r->recipe, &r->wanted));
     const int64_t most = data.format->sample_name ? oct_max_i64(data.count - first, 1) : 1;
     const int64_t count = oct_option_count(args, COUNT, most);
-    OCT_CHECK_OUT(data.count > 0, OCT_DATA, "%s: holds no images", path);
-    OCT_CHECK_OUT(first < data.count && count <= data.count - first, OCT_USAGE,
-                  "command line: --index and --count ask for images %" PRId64 " to %" PRId64
-                  ", but %s holds images 0 to %" PRId64,
-                  first, first + count - 1, path, data.count - 1);
-    OCT_CHECK_OUT(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1), OCT_USAGE,
-                  "command line: --output is for one image; name one PATH and write --count 1");
-    OCT_TRY_OUT(oct_model_check_work(r->model, r->done + count, args->allow_large, path));
+    OCT_CHECK(data.count > 0, OCT_DATA, "%s: holds no images", path);
+    OCT_CHECK(first < data.count && count <= data.count - first, OCT_USAGE,
+              "command line: --index and --count ask for images %" PRId64 " to %" PRId64
+              ", but %s holds images 0 to %" PRId64,
+              first, first + count - 1, path, data.count - 1);
+    OCT_CHECK(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1), OCT_USAGE,
+              "command line: --output is for one image; name one PATH and write --count 1");
+    OCT_TRY(oct_model_check_work(r->model, r->done + count, args->allow_large, path));
     report_choices(r, &data, path, count);
-    for (int64_t i = first; i < first + count && status == OCT_OK; i++) {
-        char *name = NULL;
-        OCT_TRY_OUT(name_sample(&data, i, path, &name));
+    for (int64_t i = first; i < first + count; i++) {
+        OCT_OWNED(oct_free) char *name = NULL;
+        OCT_TRY(name_sample(&data, i, path, &name));
         oct_text_clean(name); /* JSON holds nothing but UTF-8 */
-        status = run_image(r, &data, i, name);
-        oct_free(&name);
+        OCT_TRY(run_image(r, &data, i, name));
     }
-out:
-    oct_dataset_close(&data);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status prepare_input(running *r)

@@ -100,12 +100,11 @@ static oct_status read_host(oct_rank_hosts *hosts, const char *text)
 
 oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path)
 {
-    void *bytes;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size, number = 1;
-    oct_status status = OCT_OK;
     *hosts = (oct_rank_hosts){.file = -1};
     OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
-    OCT_CHECK_OUT(!memchr(bytes, '\0', size), OCT_USAGE, "%s: is no text", path);
+    OCT_CHECK(!memchr(bytes, '\0', size), OCT_USAGE, "%s: is no text", path);
     for (char *line = bytes, *next; line; line = next, number++) {
         next = strchr(line, '\n');
         if (next) *next++ = '\0';
@@ -114,30 +113,24 @@ oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path)
         for (size_t end = strlen(line); end > 0 && strchr(" \t", line[end - 1]);)
             line[--end] = '\0';
         if (!*line) continue;
-        status = read_host(hosts, line);
-        if (status != OCT_OK) (void)oct_fail_prefix("%s:%zu", path, number);
-        if (status != OCT_OK) goto out;
+        if (read_host(hosts, line) != OCT_OK) return oct_fail_prefix("%s:%zu", path, number);
     }
-    OCT_CHECK_OUT(hosts->count > 0, OCT_USAGE,
-                  "%s: names no host; write lines such as node1 slots=16", path);
-out:
-    oct_free(&bytes);
-    return status;
+    OCT_CHECK(hosts->count > 0, OCT_USAGE, "%s: names no host; write lines such as node1 slots=16",
+              path);
+    return OCT_OK;
 }
 
 oct_status oct_rank_hosts_parse(oct_rank_hosts *hosts, const char *list)
 {
-    char *text;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) char *text = NULL;
     *hosts = (oct_rank_hosts){.file = -1};
     OCT_TRY(oct_strdup(&text, list));
-    for (char *one = text, *next; one && status == OCT_OK; one = next) {
+    for (char *one = text, *next; one; one = next) {
         next = strchr(one, ',');
         if (next) *next++ = '\0';
-        status = read_host(hosts, one);
+        if (read_host(hosts, one) != OCT_OK) return oct_fail_prefix("command line: --hosts");
     }
-    oct_free(&text);
-    return status == OCT_OK ? OCT_OK : oct_fail_prefix("command line: --hosts");
+    return OCT_OK;
 }
 
 void oct_rank_hosts_free(oct_rank_hosts *hosts)
@@ -319,19 +312,16 @@ static oct_status read_hosts(launch *l)
  * logged by this process alone. */
 static oct_status check_recipe(const launch *l)
 {
-    oct_recipe recipe;
-    char *model = NULL;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
+    OCT_OWNED(oct_free) char *model = NULL;
     const oct_command *command = oct_command_find(l->args->argv[1]);
     if (!command || !command->recipe) return OCT_OK;
     OCT_TRY(command->recipe(&recipe, l->args));
-    oct_status status = oct_check_ranks(&recipe, recipe.batch_size, (int)l->start.job.ranks);
-    if (status == OCT_OK) status = oct_run_path(recipe.output, "model.int8.h5", &model);
-    if (status == OCT_OK && !l->start.job.beyond && !oct_file_exists(model))
-        status = oct_check_room(&recipe, 0);
-    if (status == OCT_OK) oct_failure_log(recipe.output);
-    oct_free(&model);
-    oct_recipe_free(&recipe);
-    return status;
+    OCT_TRY(oct_check_ranks(&recipe, recipe.batch_size, (int)l->start.job.ranks));
+    OCT_TRY(oct_run_path(recipe.output, "model.int8.h5", &model));
+    if (!l->start.job.beyond && !oct_file_exists(model)) OCT_TRY(oct_check_room(&recipe, 0));
+    oct_failure_log(recipe.output);
+    return OCT_OK;
 }
 
 static oct_status prepare_launch(launch *l)
@@ -363,22 +353,18 @@ static oct_status prepare_launch(launch *l)
  * ranks, which did, are gone. A log that cannot be written hinders nothing. */
 static oct_status find_newest_step(const oct_args *args, int64_t *step)
 {
-    oct_recipe recipe;
-    oct_checkpoint newest = {0};
-    char *folder = NULL;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint newest = {0};
+    OCT_OWNED(oct_free) char *folder = NULL;
     *step = 0;
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     if (access(recipe.output, F_OK) == 0 && oct_run_folder_log(recipe.output) != OCT_OK)
         oct_fail_clear();
-    oct_status status = oct_run_checkpoints(recipe.output, &folder);
-    if (status == OCT_OK && access(folder, F_OK) == 0) {
-        status = oct_checkpoint_newest_on_disk(&newest, folder);
-        if (status == OCT_OK && newest.file) *step = newest.info.step;
-        oct_checkpoint_close(&newest);
-    }
-    oct_free(&folder);
-    oct_recipe_free(&recipe);
-    return status;
+    OCT_TRY(oct_run_checkpoints(recipe.output, &folder));
+    if (access(folder, F_OK) != 0) return OCT_OK;
+    OCT_TRY(oct_checkpoint_newest_on_disk(&newest, folder));
+    if (newest.file) *step = newest.info.step;
+    return OCT_OK;
 }
 
 /* Names the hosts that are left out: ", without node3 and 2 more, which do not answer". */

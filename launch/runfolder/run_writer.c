@@ -275,8 +275,8 @@ static oct_status add_json(oct_text *text, const json_t *json, size_t flags)
 
 void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document)
 {
-    oct_text text = {0};
-    char *path = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_OWNED(oct_free) char *path = NULL;
     oct_status status = oct_run_path(folder->path, name, &path);
     if (status == OCT_OK) status = add_json(&text, document, JSON_COMPACT);
     if (status == OCT_OK) status = oct_file_write(path, text.data, text.length);
@@ -285,8 +285,6 @@ void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *d
                 oct_error_message(0), name);
         oct_fail_clear();
     }
-    oct_text_free(&text);
-    oct_free(&path);
     json_decref(document);
 }
 
@@ -410,9 +408,9 @@ static oct_status compare_data(const oct_run_folder *folder, const json_t *recor
 
 oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
 {
-    char *path = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     oct_status status = oct_run_path(folder->path, "run.json", &path);
-    json_t *sessions = status == OCT_OK ? load_sessions(path) : NULL;
+    json_auto_t *sessions = status == OCT_OK ? load_sessions(path) : NULL;
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
     if (status == OCT_OK) status = compare_data(folder, json_object_get(last, "data"), data);
     if (status == OCT_DATA && folder->recipe->data_changed) {
@@ -420,19 +418,16 @@ oct_status oct_run_folder_same_data(const oct_run_folder *folder, json_t *data)
         oct_fail_clear();
         status = OCT_OK;
     }
-    json_decref(sessions);
     json_decref(data);
-    oct_free(&path);
     return status;
 }
 
 oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
 {
-    char *path = NULL;
-    oct_text text = {0};
-    json_t *sessions = NULL, *root = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_run_path(folder->path, "run.json", &path));
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    json_auto_t *given = session, *sessions = NULL, *root = NULL;
+    OCT_TRY(oct_run_path(folder->path, "run.json", &path));
     sessions = load_sessions(path);
     /* Bits follow from a plug-in's code too, but only its path is in the recipe. */
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
@@ -440,7 +435,7 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
     size_t i;
     json_array_foreach(recorded, i, plugin)
     {
-        const json_t *present = json_array_get(json_object_get(session, "plugins"), i);
+        const json_t *present = json_array_get(json_object_get(given, "plugins"), i);
         const json_t *digest = json_object_get(plugin, "sha256");
         if (!json_equal(digest, json_object_get(present, "sha256")))
             oct_log(OCT_LOG_WARN,
@@ -448,15 +443,8 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
                     "SHA-256s); the result may differ from that of an uninterrupted run",
                     json_string_value(json_object_get(plugin, "name")));
     }
-    json_array_append(sessions, session);
+    json_array_append(sessions, given);
     root = json_pack("{s:i, s:O}", "schema_version", RUN_VERSION, "sessions", sessions);
-    OCT_TRY_OUT(add_json(&text, root, JSON_INDENT(2)));
-    OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
-out:
-    oct_text_free(&text);
-    json_decref(root);
-    json_decref(sessions);
-    json_decref(session);
-    oct_free(&path);
-    return status;
+    OCT_TRY(add_json(&text, root, JSON_INDENT(2)));
+    return oct_file_write(path, text.data, text.length);
 }

@@ -137,7 +137,7 @@ oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkp
                               const oct_recipe *recipe, const oct_dataset *data)
 {
     oct_module *model = NULL;
-    oct_recipe teacher_recipe;
+    OCT_OWNED(oct_recipe_free) oct_recipe teacher_recipe = {0};
     bool prepared;
     *teacher = (oct_teacher){0};
     OCT_TRY(oct_job_checkpoint_recipe(&teacher_recipe, checkpoint, NULL));
@@ -151,7 +151,6 @@ oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkp
                           checkpoint->path);
     if (status == OCT_OK)
         status = oct_build_from_checkpoint(&model, checkpoint, &teacher_recipe, data, &prepared);
-    oct_recipe_free(&teacher_recipe);
     if (status != OCT_OK) return oct_fail_prefix("distill.teacher");
     return oct_teacher_take(teacher, &model, data);
 }

@@ -99,8 +99,7 @@ static oct_status watch_all_batches(oct_trainer *t, oct_forwards *forward)
     const oct_dataset *d = t->train_data;
     const int64_t most = t->recipe->batch_leaf * omp_get_max_threads();
     const int64_t *begin = t->plan.begin;
-    oct_meter meter;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_meter_end) oct_meter meter;
     oct_meter_begin(&meter, "rounding", "batches",
                     begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
     for (int64_t step = begin[OCT_PHASE_CALIBRATE]; step < begin[OCT_PHASE_QAT]; step++) {
@@ -108,20 +107,18 @@ static oct_status watch_all_batches(oct_trainer *t, oct_forwards *forward)
         for (int64_t i = 0; i < b.count; i++) {
             oct_batch batch;
             oct_leaves leaves;
-            OCT_TRY_OUT(oct_trainer_fetch(t, b.epoch, b.first + i, &batch, &leaves));
+            OCT_TRY(oct_trainer_fetch(t, b.epoch, b.first + i, &batch, &leaves));
             const int64_t samples = oct_leaves_local_samples(&leaves);
             const oct_tensor *y;
             for (int64_t at = 0, n; at < samples; at += n) {
                 n = oct_forward_samples(forward, oct_min_i64(most, samples - at));
                 const oct_example x = oct_dataset_inputs(d, t->images, samples, at, n);
-                OCT_TRY_OUT(oct_forward_run(forward, oct_leaves_split(n, 1, 0, 1), &x, &y));
+                OCT_TRY(oct_forward_run(forward, oct_leaves_split(n, 1, 0, 1), &x, &y));
             }
         }
         oct_meter_show(&meter, step + 1 - begin[OCT_PHASE_CALIBRATE]);
     }
-out:
-    oct_meter_end(&meter);
-    return status;
+    return OCT_OK;
 }
 
 /* Runs a round of the correction over the calibration batches, without the group: each rank has its own samples. */

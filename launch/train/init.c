@@ -271,17 +271,14 @@ oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *
     if (!checkpoint->bytes)
         return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, lines);
     if (trainer->recipe->init_observers) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_CALIBRATE));
-    oct_text differences = {0};
-    oct_status status = oct_checkpoint_compare(checkpoint, trainer->model, &differences);
+    OCT_OWNED(oct_text_free) oct_text differences = {0};
+    OCT_TRY(oct_checkpoint_compare(checkpoint, trainer->model, &differences));
     const char *why = trainer->recipe->init_observers
                           ? ", or was prepared by other quant keys, such as for another target"
                           : "";
-    if (status == OCT_OK && differences.length > 0)
-        status =
-            oct_fail(OCT_USAGE, "init: %s does not fit %s%s; these parts differ:\n%s",
-                     checkpoint->path, oct_recipe_model(trainer->recipe), why, differences.data);
-    oct_text_free(&differences);
-    OCT_TRY(status);
+    OCT_CHECK(differences.length == 0, OCT_USAGE,
+              "init: %s does not fit %s%s; these parts differ:\n%s", checkpoint->path,
+              oct_recipe_model(trainer->recipe), why, differences.data);
     OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, NULL));
     return oct_text_add(lines, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
                         (long long)checkpoint->info.step, checkpoint->info.phase);

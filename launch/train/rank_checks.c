@@ -61,33 +61,29 @@ static oct_status judge_replicas(const oct_replica_check *check, const oct_colle
                                  int64_t step)
 {
     char names[NAMED_MAX * 130 + 32];
-    bool *odd = NULL;
-    int64_t most, *digest = NULL;
+    OCT_OWNED(oct_free) bool *odd = NULL;
+    OCT_OWNED(oct_free) int64_t *digest = NULL;
+    int64_t most;
     int count = 0;
-    oct_status status = OCT_OK;
     if (check->most == -check->least) return OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&digest, (size_t)group->size, sizeof *digest));
-    OCT_TRY_OUT(oct_alloc(&odd, (size_t)group->size, sizeof *odd));
+    OCT_TRY(oct_alloc(&digest, (size_t)group->size, sizeof *digest));
+    OCT_TRY(oct_alloc(&odd, (size_t)group->size, sizeof *odd));
     digest[group->rank] = check->digest;
-    OCT_TRY_OUT(group->max_i64(group, digest, group->size));
+    OCT_TRY(group->max_i64(group, digest, group->size));
     const bool known = find_majority(digest, group->size, &most);
     for (int r = 0; r < group->size; r++) {
         odd[r] = !known || digest[r] != most;
         count += odd[r];
     }
     name_ranks(group, odd, names, sizeof names);
-    status =
-        oct_fail(OCT_LOST,
-                 "weights or optimizer state of %s differ from %s before step %lld: %smemory or "
-                 "processor there is faulty; test %s, or leave %s out, and repeat the command: it "
-                 "continues from the newest checkpoint, where all ranks had the same state",
-                 names, known ? "those of the other ranks" : "each other", (long long)step,
-                 known ? "" : "it is unknown which of them is right; ",
-                 count > 1 ? "these hosts" : "that host", count > 1 ? "the faulty one" : "it");
-out:
-    oct_free(&odd);
-    oct_free(&digest);
-    return status;
+    return oct_fail(
+        OCT_LOST,
+        "weights or optimizer state of %s differ from %s before step %lld: %smemory or "
+        "processor there is faulty; test %s, or leave %s out, and repeat the command: it "
+        "continues from the newest checkpoint, where all ranks had the same state",
+        names, known ? "those of the other ranks" : "each other", (long long)step,
+        known ? "" : "it is unknown which of them is right; ",
+        count > 1 ? "these hosts" : "that host", count > 1 ? "the faulty one" : "it");
 }
 
 oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,

@@ -298,19 +298,16 @@ static oct_status write_result(oct_train_run *run, const oct_model *model,
 /* Finds the checkpoint of the last step, which an earlier session has written; the manifest knows its digest. */
 static oct_status find_last_checkpoint(const oct_train_run *run, uint8_t digest[32], char **path)
 {
-    oct_status status = OCT_OK;
-    oct_manifest manifest;
+    OCT_OWNED(oct_manifest_free) oct_manifest manifest = {0};
     char name[OCT_CHECKPOINT_NAME];
     OCT_TRY(oct_manifest_read(&manifest, run->saver.folder, false));
-    OCT_TRY_OUT(
+    OCT_TRY(
         oct_format(path, "%s/%s", run->saver.folder, oct_checkpoint_name(run->trainer.step, name)));
     const oct_manifest_entry *entry = oct_manifest_find(&manifest, run->trainer.step);
-    OCT_CHECK_OUT(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
-                  entry ? "damaged, or cannot be read" : "gone");
+    OCT_CHECK(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
+              entry ? "damaged, or cannot be read" : "gone");
     memcpy(digest, entry->digest, sizeof entry->digest);
-out:
-    oct_manifest_free(&manifest);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_run_result(oct_train_run *run, json_t **result)

@@ -78,12 +78,11 @@ static oct_status add_generated(table *t, const oct_module *module, const char *
     char path[256];
     oct_module_path(module, path);
     OCT_TRY(add_row(t, "get_attr", module->name, path, "()"));
-    oct_text all = {0};
-    oct_status status = oct_text_add(&all, "(%s, %s)", row_name(t, t->num_rows), args);
-    if (status == OCT_OK) status = add_row(t, "call_method", op, op, all.data);
-    oct_text_free(&all);
-    if (status == OCT_OK) *row = t->num_rows;
-    return status;
+    OCT_OWNED(oct_text_free) oct_text all = {0};
+    OCT_TRY(oct_text_add(&all, "(%s, %s)", row_name(t, t->num_rows), args));
+    OCT_TRY(add_row(t, "call_method", op, op, all.data));
+    *row = t->num_rows;
+    return OCT_OK;
 }
 
 /* Finds the row, counted from 1, that makes a value as codes or float, as its user wants it: that of its node, or that

@@ -162,9 +162,10 @@ typedef struct list {
 /* Fails for a name that does not exist, with the names that its container has. */
 static oct_status refuse_unknown_name(oct_module *root, const char *path)
 {
-    const char **names, *name = path;
+    OCT_OWNED(oct_free) const char **names = NULL;
+    const char *name = path;
     char known[256], where[256], wanted[64], text[OCT_HINT_BYTES];
-    oct_text all = {0};
+    OCT_OWNED(oct_text_free) oct_text all = {0};
     oct_module *parent = root;
     for (oct_module *next = root; next; name += next ? strcspn(name, ".") + 1 : 0) {
         parent = next;
@@ -173,20 +174,15 @@ static oct_status refuse_unknown_name(oct_module *root, const char *path)
     }
     OCT_ASSERT(parent);
     OCT_TRY(oct_alloc(&names, parent->num_children + 1, sizeof *names));
-    oct_status status = OCT_OK;
-    for (size_t i = 0; i < parent->num_children && status == OCT_OK; i++) {
+    for (size_t i = 0; i < parent->num_children; i++) {
         names[i] = parent->children[i].name;
-        status = oct_text_add(&all, "%s%s", i > 0 ? ", " : "", names[i]);
+        OCT_TRY(oct_text_add(&all, "%s%s", i > 0 ? ", " : "", names[i]));
     }
     snprintf(wanted, sizeof wanted, "%.*s", (int)strcspn(name, "."), name);
     const char *hint = oct_did_you_mean(text, wanted, names, parent->num_children, "");
-    if (status == OCT_OK)
-        status = oct_fail_add(OCT_PREPARE, "%s: there is no '%s' in %s, which has %s%s%s", path,
-                              wanted, *oct_module_path(parent, where) ? where : "the model",
-                              all.data ? all.data : "no children", *hint ? "; " : "", hint);
-    oct_text_free(&all);
-    oct_free(&names);
-    return status;
+    return oct_fail_add(OCT_PREPARE, "%s: there is no '%s' in %s, which has %s%s%s", path, wanted,
+                        *oct_module_path(parent, where) ? where : "the model",
+                        all.data ? all.data : "no children", *hint ? "; " : "", hint);
 }
 
 /* How many members a list and a fusion have in common at their beginning. */
