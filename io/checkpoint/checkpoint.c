@@ -20,7 +20,6 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
 {
     char *phase = NULL;
     int64_t format, bits;
-
     OCT_CHECK(!oct_h5_has(h5, "program"), OCT_DATA, "%s: is an int8 model, not a checkpoint", path);
     OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
     *newer = format > OCT_CHECKPOINT_FORMAT;
@@ -62,7 +61,6 @@ static oct_status check_digests(int fd, const char *path, size_t size, const uin
     oct_sha256_state *sum = NULL;
     uint8_t checksum[OCT_CHECKSUM_BYTES] = {0}, stored[OCT_CHECKSUM_BYTES] = {0}, digest[32];
     const size_t image = size > OCT_CHECKSUM_BYTES ? size - OCT_CHECKSUM_BYTES : 0;
-
     OCT_CHECK(image > 0, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
     OCT_TRY_OUT(oct_sha256_begin(&sum));
     OCT_TRY_OUT(oct_sha256_add_file(sum, fd, image));
@@ -135,7 +133,6 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
     struct stat info;
     oct_checkpoint ckpt;
     bool newer;
-
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
     if (open_file(&ckpt, path, &entry, true, &newer) != OCT_OK) {
         oct_fail_clear();
@@ -240,7 +237,6 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
     OCT_OWNED(oct_free) char *folder = NULL;
     int64_t step;
     bool newer;
-
     *ckpt = (oct_checkpoint){0};
     if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, false, &newer);
     OCT_TRY(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)

@@ -199,7 +199,6 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
     OCT_OWNED(oct_saved_arrays_free) oct_saved_arrays list = {0};
     oct_h5 *h5 = ckpt->file;
     OCT_OWNED(oct_free) uint8_t *bytes = NULL;
-
     OCT_TRY(list_wanted(&list, root, optim, ckpt->info.updates > 0));
     OCT_TRY(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY(oct_alloc(&bytes, list.bytes, 1));

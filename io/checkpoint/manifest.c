@@ -72,7 +72,6 @@ static bool read_entry(json_t *item, oct_manifest_entry *entry)
     const char *file, *sha256;
     json_int_t step, bytes;
     int64_t step_of_name;
-
     *entry = (oct_manifest_entry){0};
     if (json_unpack_ex(item, NULL, JSON_STRICT, "{s:s, s:I, s:I, s:s}", "file", &file, "step",
                        &step, "bytes", &bytes, "sha256", &sha256) != 0)
@@ -171,7 +170,6 @@ static oct_status examine_step_file(const char *folder, bool strict, oct_manifes
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
     OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
-
     OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
     status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
     if (status == OCT_DATA) status = classify_read_failure(path, oct_checkpoint_limit, strict);
@@ -199,7 +197,6 @@ static oct_status scan_folder(oct_manifest *manifest, const char *folder, bool s
 {
     oct_status status = OCT_OK;
     int64_t step;
-
     DIR *dir = opendir(folder);
     if (!dir && errno == ENOENT) return OCT_OK;
     OCT_CHECK(dir, errno == ENOTDIR ? OCT_DATA : OCT_RESOURCE, "%s: cannot be read: %s", folder,
@@ -245,7 +242,6 @@ oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder)
     char name[OCT_CHECKPOINT_NAME], hex[65];
     OCT_OWNED(oct_free) char *path = NULL;
     OCT_OWNED(oct_text_free) oct_text text = {0};
-
     OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
     OCT_TRY(oct_text_add(&text, "{\"schema\": %d, \"checkpoints\": [", SCHEMA));
     for (size_t i = 0; i < manifest->count; i++) {

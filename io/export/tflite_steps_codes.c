@@ -124,7 +124,6 @@ static int write_lut(oct_to_tflite_program *p, const oct_step *step)
     if (kind != OCT_TFLITE_KINDS)
         return oct_to_tflite_apply(p->w, kind, OCT_TO_TFLITE_INPUTS(p->values[step->input[0]]),
                                    oct_to_tflite_value(p, step->output), OCT_TO_TFLITE_NO_OPTIONS);
-
     uint8_t *table = oct_to_tflite_alloc(p->w, NULL, (size_t)step->lut.size);
     for (int64_t i = 0; table && i < step->lut.size; i++)
         table[i] = (uint8_t)step->lut.table[i];

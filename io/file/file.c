@@ -88,7 +88,6 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
     char *data = NULL;
     size_t used = 0, capacity = 0, expected;
     int fd;
-
     *bytes = NULL;
     *size = 0;
     OCT_TRY(oct_file_open(path, limit, &fd, &expected));
@@ -369,7 +368,6 @@ static oct_status make_folder(const char *path)
 oct_status oct_make_folders(const char *path)
 {
     OCT_OWNED(oct_free) char *copy = NULL;
-
     OCT_TRY(oct_strdup(&copy, path));
     for (char *p = copy; *p; p++) {
         if (*p != '/' || p == copy || p[-1] == '/') continue;
@@ -404,7 +402,6 @@ oct_status oct_folder_lock(const char *folder, int *fd)
     oct_status status = OCT_OK;
     char *path = NULL, *holder = NULL;
     char text[256], host[128] = "";
-
     *fd = -1;
     OCT_TRY_OUT(oct_format(&path, "%s/lock", folder));
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

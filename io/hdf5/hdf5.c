@@ -302,7 +302,6 @@ oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char *
 {
     oct_dtype dtype;
     oct_shape shape;
-
     *text = NULL;
     OCT_TRY(oct_h5_describe(file, path, &dtype, &shape));
     OCT_CHECK(dtype == OCT_U8 && shape.ndim == 1, OCT_DATA, "%s: %s is not a text", file->name,

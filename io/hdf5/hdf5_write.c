@@ -361,7 +361,6 @@ oct_status oct_h5_create(oct_h5 **file, size_t size)
 {
     static atomic_ullong count;
     char name[64];
-
     *file = NULL;
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
     writer *w = NULL;

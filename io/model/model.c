@@ -83,7 +83,6 @@ oct_status oct_model_check(const oct_model *model)
     const oct_program *program = &model->program;
     const char *texts[] = {model->recipe, model->data_format, model->plugins,
                            model->certificate.fallbacks};
-
     OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_MODEL_STEPS_MAX &&
                   program->num_values >= 1 && program->num_values <= OCT_MODEL_VALUES_MAX,
               OCT_DATA,

@@ -198,7 +198,6 @@ static oct_status read_any(oct_model *model, const char *path)
 {
     OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
-
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
     /* All that is said from here on lacks the path, which is put in front at the end. */
     const bool flat = oct_model_is_flat(bytes, size);
@@ -228,7 +227,6 @@ oct_status oct_model_probe(const char *path, bool *is)
     oct_h5 *h5 = NULL;
     void *bytes = NULL;
     size_t size;
-
     oct_status status = oct_file_read(path, file_bytes_max, &bytes, &size);
     if (status == OCT_OK) status = oct_h5_open_checked(&h5, bytes, size, path);
     *is = status == OCT_OK && oct_h5_is_group(h5, "program");

@@ -11,7 +11,6 @@ static oct_status make_image(const oct_model *model, void **bytes, size_t *size)
     oct_status status = OCT_OK;
     oct_h5 *h5 = NULL;
     oct_model written = *model;
-
     if (!model->overflow_bound) OCT_TRY_OUT(oct_model_find_bounds(&written));
     OCT_TRY_OUT(oct_model_check(&written));
     OCT_CHECK_OUT(model->certificate.golden_count == 0 ||
@@ -31,7 +30,6 @@ oct_status oct_model_write(const char *path, const oct_model *model)
     fenv_t rounding;
     OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
-
     OCT_CHECK(path && model, OCT_USAGE, "a model is written to a path; one of the two is NULL");
     oct_round_to_nearest(&rounding);
     oct_status status = make_image(model, &bytes, &size);

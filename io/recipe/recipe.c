@@ -56,7 +56,6 @@ void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES])
     const char *dot = strchr(name, '.'), *word = dot ? dot + 1 : name;
     size_t length = dot ? (size_t)(dot - name) : 0, count = 0, used = 0;
     text[0] = '\0';
-
     /* Keys of the section, or keys outside of sections and the sections themselves. */
     for (size_t i = 0; i < OCT_KEYS; i++)
         if (oct_key_in_section(&oct_keys[i], name, length))

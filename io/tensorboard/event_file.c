@@ -209,7 +209,6 @@ oct_status oct_event_file_create(oct_event_file *file, const char *folder, int64
     file->fd =
         open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     OCT_CHECK(file->fd >= 0, OCT_RESOURCE, "%s: %s", file->path, strerror(errno));
-
     oct_proto event = begin_event(0), log = {0};
     oct_proto_text(&event, OCT_EVENT_FILE_VERSION, "brain.Event:2");
     write_event(file, &event);

@@ -103,7 +103,6 @@ static void parse_option(parser *p, const char *word)
         report_unknown_option(p, word, length);
         return;
     }
-
     const bool is_switch = o->kind == OCT_OPT_FLAG;
     const char *text = equals ? equals + 1 : NULL;
     if (is_switch && text) PROBLEM("%s takes no value, got '%s'", o->name, text);

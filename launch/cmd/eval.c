@@ -220,7 +220,6 @@ static oct_status eval_in_session(evaluation *e)
     OCT_TRY(oct_subject_load_data(&e->subject, e->session, OCT_TEST));
     OCT_TRY(oct_session_agree(e->session, check_data(&e->subject)));
     OCT_TRY(evaluate_subject(e));
-
     const double accuracy = oct_scores_accuracy(&e->scores);
     OCT_CHECK(accuracy >= 0 || e->required < 0, OCT_USAGE,
               "command line: --require is a percentage of right answers, and data.goal of %s has "

@@ -160,7 +160,6 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
                         "was made with; name the right folder with --data" INSTEAD);
         return OCT_OK;
     }
-
     OCT_OWNED(oct_outputs_free) oct_outputs outputs = {0};
     oct_scores scores;
     char figures[OCT_SCORES_TEXT];

@@ -31,14 +31,12 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
     OCT_TRY(oct_module_add(self, "head", &m->head, oct_sequential_create(&m->head)));
     OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
-
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){c, 32, 3, 1, true}));
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){32, 32, 3, 1, true}));
     OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){32, 64, 3, 1, true}));
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){64, 64, 3, 1, true}));
     OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
-
     OCT_APPEND(m->head, oct_linear_create(&item, (h / 4) * (w / 4) * 64, 128, true));
     OCT_APPEND(m->head, oct_relu_create(&item));
     OCT_APPEND(m->head, oct_linear_create(&item, 128, classes, true));

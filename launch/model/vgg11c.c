@@ -36,7 +36,6 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
     OCT_TRY(
         oct_module_add(self, "classifier", &m->classifier, oct_sequential_create(&m->classifier)));
-
     for (size_t i = 0; i < OCT_COUNT(layers); i++) {
         if (layers[i] == POOL) {
             OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));

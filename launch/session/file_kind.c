@@ -94,7 +94,6 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
         return OCT_OK;
     }
     OCT_TRY(oct_file_check_regular(path, &info));
-
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     OCT_CHECK(fd >= 0, OCT_DATA, "%s: %s", path, strerror(errno));
     ssize_t size = read(fd, head, sizeof(head));
@@ -102,7 +101,6 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
     close(fd);
     OCT_CHECK(size >= 0, OCT_DATA, "%s: %s", path, strerror(error));
     OCT_CHECK(size > 0, OCT_DATA, "%s: the file is empty", path);
-
     if (oct_h5_begins(head, (size_t)size)) {
         bool model;
         OCT_TRY(oct_model_probe(path, &model));

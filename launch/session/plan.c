@@ -24,7 +24,6 @@ oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
     int64_t qat = recipe->qat_epochs * per_epoch;
     int64_t scales = (int64_t)floor(recipe->qat_freeze_scales * (double)qat);
     int64_t norms = (int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat);
-
     oct_plan plan = {
         .steps_per_epoch = per_epoch, .accumulate = accumulate, .epoch_batches = batches};
     plan.begin[OCT_PHASE_FLOAT] = 0;

@@ -156,7 +156,6 @@ static oct_status run_step(oct_train_run *run)
     oct_session_set_deadline(run->session, OCT_DEADLINE_S);
     run->syncs += oct_comm_syncs(run->session->comm) - before;
     if (run->saver.ended) OCT_TRY(oct_saver_settle(&run->saver));
-
     bool phase_ends =
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
     oct_record_step(run, phase, &result, phase_ends);

@@ -111,7 +111,6 @@ static oct_status plan_memory(oct_runtime *rt)
     const int64_t share = rt->max_batch / rt->threads + (rt->max_batch % rt->threads != 0);
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
     rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
-
     const int64_t block_samples = rt->block * rt->threads;
     const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
     OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
