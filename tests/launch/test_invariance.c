@@ -64,6 +64,19 @@ static void write_cifar(int records)
     }
 }
 
+/* The first images of Fashion-MNIST, as many as the largest run takes. */
+static void write_fashion(void)
+{
+    char command[1024];
+    if (access(oct_tmp_path(&tmp, "fashion"), F_OK) == 0) return;
+    snprintf(command, sizeof command,
+             ". " OCT_SOURCE_DIR "/tests/support/fashion.sh; fashion_cut %s 1000 100",
+             oct_tmp_path(&tmp, "fashion"));
+    oct_process job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+}
+
 static void check_same_file(const char *a, const char *b, const char *file)
 {
     char command[2048];
@@ -98,12 +111,13 @@ typedef struct setting {
 static oct_process train(const setting *s, int ranks, int threads, const char *name)
 {
     char output[512], count[32], data[512];
+    const bool cifar = s->recipe[0] && strstr(s->recipe, "cifar");
+    if (!cifar) write_fashion();
     snprintf(output, sizeof output, "output=%s", oct_tmp_path(&tmp, name));
     snprintf(count, sizeof count, "threads=%d", threads);
-    snprintf(data, sizeof data, "data.path=%s", oct_tmp_path(&tmp, "cifar"));
-    const char *a[24] = {"train", s->recipe, output, count};
-    int n = 4;
-    if (s->recipe[0] && strstr(s->recipe, "cifar")) a[n++] = data;
+    snprintf(data, sizeof data, "data.path=%s", oct_tmp_path(&tmp, cifar ? "cifar" : "fashion"));
+    const char *a[24] = {"train", s->recipe, output, count, data};
+    int n = 5;
     for (int i = 0; s->keys[i]; i++)
         a[n++] = s->keys[i];
     return oct_mpirun(ranks, 180, OCT_PROGRAM, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8],
@@ -286,12 +300,14 @@ static void train_and_kill(const setting *s, int ranks, int step, const char *na
     snprintf(
         command, sizeof command,
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
-        "mpirun --oversubscribe --bind-to none -n %d %s train %s%s output=%s </dev/null "
+        "mpirun --oversubscribe --bind-to none -n %d %s train %s data.path=%s%s output=%s "
+        "</dev/null "
         ">/dev/null 2>&1 &\n"
         "for i in $(seq 3000); do [ -e %s/checkpoints/step-%08d.h5 ] && break; sleep 0.02; done\n"
         "pkill -9 -f 'output=%s$'\n"
         "sleep 0.3; ! pgrep -f 'octet train.*output=%s$'",
-        ranks, OCT_PROGRAM, s->recipe, keys, out, out, step, out, out);
+        ranks, OCT_PROGRAM, s->recipe, oct_tmp_path(&tmp, "fashion"), keys, out, out, step, out,
+        out);
     oct_process job = oct_process_run(120, "/bin/bash", "-c", command, NULL);
     oct_process_free(&job);
     char path[600];

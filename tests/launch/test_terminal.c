@@ -35,8 +35,8 @@ Test(terminal, shows_a_bar_for_training_and_takes_it_away)
 
 Test(terminal, that_is_narrow_gets_one_line_of_whole_words)
 {
-    on_terminal("stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow qat.epochs=8; "
-                "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny qat.epochs=8");
+    on_terminal("stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow qat.epochs=25; "
+                "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny qat.epochs=25");
     must("tr '\\r' '\\n' <seen | sed 's/\033.K//' | grep -a '%  left' >bars");
     must("grep -qE '^.[#-]+. .{25}' bars && grep -q '^ ' bars && ! grep -E '^.{50}|^ .{19}' bars");
     must("! grep -vE '([0-9]|[a-z])$' bars && ! grep -E '(epoch|step)$' bars");
