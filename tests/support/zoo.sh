@@ -6,6 +6,9 @@
 #     train, test   how many images train, and how many are compared
 # A model is one of Octet's, or zoo/NAME.
 
+# shellcheck source=fashion.sh
+source "$(dirname "${BASH_SOURCE[0]}")/fashion.sh"
+
 # shellcheck disable=SC2154
 # Of a network of the zoo: height and width of its images, its classes, its outputs of an image.
 zoo_sizes() {
@@ -20,12 +23,13 @@ zoo_data() {
     local values=0
     [ ! -f "$zoo/yolo.npz" ] || read -r _ _ values <<<"$(zoo_sizes yolo)"
     "$root/tests/onnx/make_data.py" . "$train" "$test" "$values"
+    fashion_cut fashion "$train" $((test > 50 ? test : 50)) # runs evaluate 50
 }
 
 # Prints the data part of a model's recipe; its beginning is written to NAME.yaml.
 zoo_recipe() {
     local name=$1 network="name: $1" size classes
-    local grey=(data.format=idx data.path=/usr/share/datasets/fashion-mnist) words
+    local grey=(data.format=idx data.path=fashion) words
     words=(data.format=npz data.path=colour.npz)
     case $name in
     cnn-small | fpn-small) words=("${grey[@]}") ;;
