@@ -135,7 +135,8 @@ static oct_process run_script(const parameter *p, const bad_case *c)
             "mpirun -n %d --oversubscribe --bind-to none",
             p->folder, p->folder, p->ranks);
     snprintf(place, sizeof(place), "%s/cases/%d-%d", p->folder, p->number, p->ranks);
-    if (!c->writes) snprintf(keep, sizeof(keep), "cp -a %s %s.before || exit 99\n", place, place);
+    if (!c->writes && c->setup[0])
+        snprintf(keep, sizeof(keep), "cp -a %s %s.before || exit 99\n", place, place);
     int length = snprintf(
         script, sizeof(script),
         "%s"
@@ -150,11 +151,13 @@ static oct_process run_script(const parameter *p, const bad_case *c)
     return oct_process_run(60, "bash", "-c", script, NULL);
 }
 
-static bool same_files(const parameter *p)
+/* A case without a setup began with what all start from. */
+static bool same_files(const parameter *p, const bad_case *c)
 {
-    char line[800];
-    snprintf(line, sizeof(line), "cd %s/cases && diff -r --no-dereference %d-%d.before %d-%d >&2",
-             p->folder, p->number, p->ranks, p->number, p->ranks);
+    char line[800], before[64] = "../start";
+    if (c->setup[0]) snprintf(before, sizeof(before), "%d-%d.before", p->number, p->ranks);
+    snprintf(line, sizeof(line), "cd %s/cases && diff -r --no-dereference %s %d-%d >&2", p->folder,
+             before, p->number, p->ranks);
     return system(line) == 0;
 }
 
@@ -253,7 +256,7 @@ ParameterizedTest(parameter *p, bad_input, is_refused_in_a_sentence, .timeout = 
     cr_assert(c.writes || lines <= OUTPUT_LINES_MAX + LINES_OF_A_MISTAKE * (c.errors - 1),
               "[%s] on %d ranks: too many words\n%s\n%s", c.name, p->ranks, outcome.out,
               outcome.err);
-    cr_assert(c.writes || same_files(p), "[%s] on %d ranks: files changed", c.name, p->ranks);
+    cr_assert(c.writes || same_files(p, &c), "[%s] on %d ranks: files changed", c.name, p->ranks);
     cr_assert(!unfinished_files(p), "[%s] on %d ranks: unfinished files", c.name, p->ranks);
     cr_assert(remove_case(p));
     oct_process_free(&outcome);
