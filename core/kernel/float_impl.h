@@ -54,7 +54,7 @@ static inline void oct_flush_end(oct_float_mode before)
         oct_flush_end(before);                                                                     \
     }
 
-#ifdef __AVX512F__ /* the two tables for AVX-512 */
+#ifdef __AVX512F__ /* the tables for AVX-512 */
 #include <immintrin.h>
 
 static inline __mmask16 oct_first_columns(int64_t count)

@@ -395,7 +395,7 @@ static void tile_copy_tail(const tile_group *g, char *tail)
 }
 
 /* Whether the unit is worth the time to configure it and to fill its tiles. */
-static bool tile_pays(const oct_product *p)
+TILE_INLINE bool tile_pays(const oct_product *p)
 {
     enum { LEAST_PRODUCTS = 2048 }; /* of a word and sixteen columns */
     int64_t words = 0;
