@@ -46,9 +46,10 @@ typedef struct oct_conv_product {
     int64_t panel_bytes, group_bytes;
     oct_conv_window window; /* unless depthwise: */
     oct_depthwise_plan strip;
+    int64_t offsets_at, zeros_bytes; /* in packed weights of codes: conv_bytes.c */
 } oct_conv_product;
 
-/* A weight plan says how the gradient of weights is computed for a leaf of `samples` samples;
+/* A weight plan says how the gradient of weights is computed for a leaf, or a segment of one, of `samples` samples;
  * conv_impl.h describes the layout of its operands. */
 typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
@@ -65,13 +66,20 @@ typedef struct oct_weight_plan {
     bool quads;                    /* in planes are as OCT_BF16_PARITIES has them */
     bool few_rows;                 /* of one ky */
     int64_t panels, panel_bytes;
+    const oct_byte_product *bytes; /* INT8, or NULL */
+    int digits;
+    bool all_sums; /* are made of several parts */
 } oct_weight_plan;
 
 /* The gradient of weights is a product over positions. */
 typedef struct oct_conv_weight_product {
     int64_t leaves;       /* that a call may have, at most: a power of two */
     size_t scratch_bytes; /* of one thread, for calls of up to `leaves` */
-    oct_weight_plan leaf; /* a full one; unless depthwise: */
+    /* INT8: scales of the gradient are of an output and a segment, some samples of a leaf one after another (the last may
+     * be short): the least power of two with 512 positions, at most a leaf. Otherwise a segment is a leaf. One of more than
+     * OCT_CONV_MAX_CODES positions is summed in parts of whole lines, whose floats are added. */
+    int64_t segment_samples, leaf_segments; /* of a full one */
+    oct_weight_plan segment;                /* a full one; unless depthwise: */
     oct_depthwise_plan strip;
 } oct_conv_weight_product;
 
@@ -87,11 +95,14 @@ enum {
 typedef struct oct_conv_config {
     oct_conv_shape shape; /* one that fits (conv_shape.h) */
     const oct_float_kernel *kernel;
-    oct_numerics numerics; /* of the backward products */
+    oct_numerics numerics; /* of the backward products, as oct_conv_numerics says */
     oct_dtype input;       /* of x in the weight gradient: F32, U8 or U16 */
-    int64_t leaf;          /* samples of a full one */
-    int64_t max_leaves;    /* that a call of the weight gradient may have */
-    unsigned products;     /* what the plan is for; it has no sizes of others */
+    /* INT8: how codes are multiplied, and the digits (1 or 2) of the gradient in each of the products. */
+    const oct_byte_product *bytes;
+    int data_digits, weight_digits;
+    int64_t leaf;       /* samples of a full one */
+    int64_t max_leaves; /* that a call of the weight gradient may have */
+    unsigned products;  /* what the plan is for; it has no sizes of others */
 } oct_conv_config;
 
 typedef struct oct_conv_plan {
@@ -106,6 +117,13 @@ typedef struct oct_conv_plan {
     bool grad_rows_are_floats;
 } oct_conv_plan;
 
+/* Sums of that many products of codes are exact: of u8 and s8 they are within 255 * 128 * 2^15 < 2^31, and with the offsets
+ * that are subtracted within (255 + 128) * 128 * 2^15. */
+enum { OCT_CONV_MAX_CODES = 1 << 15 };
+
+/* Returns what a layer uses of the numerics that are wanted: gradients become codes (INT8) where the input is of 8 bits and
+ * the products are worth it, that is 32 operations or more for each code, and sums are exact; otherwise bfloat16. */
+oct_numerics oct_conv_numerics(const oct_conv_shape *s, oct_dtype input, oct_numerics wanted);
 /* Fills in everything but the tables. */
 void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config);
 /* Makes the tables in memory of table_bytes, which is to stay as long as the plan is used. */
@@ -119,6 +137,10 @@ typedef struct oct_conv_pass {
     const float *bias; /* (O), forward only; NULL: none */
     float *y;          /* (n, OH, OW, O); backward to data: grad_x (n, H, W, I) */
     bool add;          /* backward to data: adds to grad_x */
+    /* Backward to data of INT8: x has rows of codes q + 128; the lower digits, or NULL; and what a sum of codes is
+     * multiplied with, of each sample. */
+    const void *low;
+    const float *scale; /* (samples) */
 } oct_conv_pass;
 
 /* Packs weights (O, kh, kw, I/groups) for oct_conv_forward. */
@@ -132,11 +154,34 @@ void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *s
 void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
                         const float *factor, void *out);
 
+/* Makes codes of rows of the gradient of one sample, INT8 numerics: operands of one product, since the other has other
+ * factors. With t = grad * factor[c] rounded half to even:
+ *
+ *     one digit:   |t| <= 127 * 256          q = (t + u) >> 8, u from 0 to 255: unbiased (Fitzgibbon and Felix 2025)
+ *     two digits:  |t| <= 127 * 256 + 127    q = (t + 128) >> 8, low = t - 256 q
+ *
+ * t beyond its bounds is clipped. u is a pure function of key, position and channel:
+ * u = (mix(key + position * 0x9e3779b9) + c * 0x9e3779b9) >> 24, so how rows are cut changes nothing. Values that are not
+ * finite make any codes. */
+enum { OCT_GRAD_MOST = 127 * 256, OCT_GRAD_MOST_WIDE = 127 * 256 + 127, OCT_GRAD_FLIP = 0x80 };
+typedef struct oct_grad_codes {
+    int64_t rows, position; /* the first row's in the sample's plane */
+    uint32_t key;           /* random, of this sample and product */
+    const float *grad;      /* (rows, O) */
+    const float *factor;    /* (O) */
+    /* What codes are xored with: OCT_GRAD_FLIP makes q + 128 (u8), for backward to data; 0 leaves s8. */
+    uint8_t flip;
+    uint8_t *codes, *low; /* rows of grad_row_bytes; low NULL: one digit */
+    int64_t *
+        errors; /* of one digit: adds sum (256 q - t)^2 and sum t^2 to errors[0] and [1]; NULL: neither */
+} oct_grad_codes;
+void oct_conv_grad_codes(const oct_conv_plan *p, const oct_grad_codes *c);
+
 /* Packs weights for oct_conv_backward_data: floats, which bfloat16 numerics round; weight NULL: codes (weights as whole
- * numbers, exact in both numerics) instead. */
+ * numbers, exact in all numerics) instead. INT8 takes codes alone, and the plan's tables. */
 void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, const int8_t *codes,
                                  void *packed);
-/* grad_x = or += the transposed convolution of rows of the gradient. */
+/* grad_x = or += the transposed convolution of rows of the gradient. INT8: scale[n] * (float)(the sum of codes). */
 void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
 /* A weight gradient is multiplied with an input: floats, which bfloat16 numerics round, or the exact whole
@@ -156,12 +201,17 @@ typedef struct oct_conv_weight_pass {
     const void *grad; /* rows of the gradient */
     oct_conv_input x;
     const float *factor; /* (O); NULL: 1 */
+    /* INT8: grad has rows of codes q; the lower digits, or NULL; and what sums of codes are multiplied with, before
+     * `factor`, of each segment of all leaves: those of leaf i begin with segment i * leaf_segments. */
+    const void *low;
+    const float *scale; /* (segments, O) */
     float *sums;
     bool add;
     int64_t channel, channels; /* of the input: those whose sums are written; 0 channels: all */
 } oct_conv_weight_pass;
 
-/* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
+/* sums[k][o] = or += factor[o] * sum over the samples in order, or of INT8 over the segments in order of
+ * scale[o] * (float)(the sum of codes, exact). Not `add` gives the bits of adding to
  * zeros, so -0 becomes 0; what is there is not read. The layout is transposed: for each group (depth,
  * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
  * sums of several leaves are added by the balanced tree before they are written or added: the bits are those of

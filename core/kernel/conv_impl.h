@@ -10,6 +10,9 @@ enum {
     /* Columns that are packed at once, in a loop that vectors take well: a cache line of codes. A
      * multiple of every table's panel. */
     OCT_PACKED_COLUMNS = 64,
+    OCT_CHUNK_ROWS =
+        96, /* whose sums of codes become floats together: whole blocks of a microkernel */
+    OCT_CHUNK_COLUMNS = 128, /* the same, whole panels */
 };
 
 /* Returns the words that `values` values of a row take; bfloat16 ones are filled up to whole quads. */
@@ -47,6 +50,21 @@ static inline void oct_order_quads(int64_t elements, const uint16_t *from, uint1
     }
 }
 
+/* Rows of codes, `pitch` apart, with `columns` codes each. */
+typedef struct oct_code_rows {
+    const int8_t *codes;
+    int64_t rows, columns, pitch;
+} oct_code_rows;
+
+/* Packs rows into panels: four rows (zeros after the last) are the words of one tile in each panel, panels being
+ * panel_bytes apart, the next four those of the next tile. tile: the first one of the first panel. */
+void oct_pack_words(const oct_byte_product *k, const oct_code_rows *r, char *tile,
+                    int64_t panel_bytes);
+
+/* The gradient to the input of INT8 numerics (conv_bytes.c), as oct_conv_backward_data. */
+void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packed);
+void oct_conv_byte_multiply(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
+
 /* Fills in the part of a plan that is about weight gradients. */
 void oct_weight_product_init(oct_conv_plan *p);
 
@@ -69,8 +87,12 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
  * further, times the dilation. With a stride, the columns of a line are sorted by their remainder, so that what a tap
  * sees is contiguous. Planes have zeros around them. Gradients become panels of words of one position or, of
- * bfloat16, two of a quad of neighbours in a line. Both are made for one block of positions after the other; how many a
- * block of bfloat16 has is the same for all tables, since a call begins with a block of its sums.
+ * bfloat16, two of a quad of neighbours in a line, or of four (codes). Both are made for one block of positions after the
+ * other; how many a block of bfloat16 has is the same for all tables, since a call begins with a block of its sums.
+ *
+ * Codes (INT8) stay codes: padding is the zero point, and of sums of q * code is subtracted zero_point * sum of q, the
+ * offset, for which there is one more plane, of zero points alone. Sums of codes are whole numbers for a segment of a leaf,
+ * at most OCT_CONV_MAX_CODES positions; then they become floats, times the segment's scale of each output, and are added.
  */
 enum {
     /* A patch is transposed at a time: positions of a line, and channels. */
@@ -87,7 +109,11 @@ typedef struct oct_weight_scratch {
     size_t planes_bytes, panels_bytes; /* of a leaf */
     int64_t num_runs; /* most of a leaf; two lists where there are several leaves */
     int64_t chunk;    /* rows that are multiplied at once */
-    float *sums;      /* of a chunk, or of all rows where there are several blocks */
+    float *sums;      /* of a chunk, or of all rows where they are made of several parts */
+    /* INT8: the sums of codes of a chunk, or of all rows where there are several blocks, and the offsets of every ky (of a
+     * leaf); the lower digits' come acc_sums and num_offsets elements later. */
+    int32_t *acc, *offsets;
+    int64_t acc_sums, num_offsets;
     float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
@@ -100,8 +126,16 @@ typedef struct oct_weight_block {
     int64_t group;   /* of the convolution */
     int64_t channel; /* first one of the input, of all groups */
     int64_t sample, samples, line, lines;
-    bool first, last;
+    bool first, last; /* of the sums; of the gradient, which is then written */
+    /* INT8: the sums of codes become floats after it; they are the first that do. */
+    bool ends, fresh;
 } oct_weight_block;
+
+/* Kernel rows with the same lines of a block are multiplied together. */
+typedef struct oct_kernel_rows {
+    int64_t first, end;
+    int64_t line, lines; /* of the block: only these are not all padding */
+} oct_kernel_rows;
 
 /* Returns the lines of a plane that the taps of `lines` lines of the output see. */
 static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t lines)
@@ -110,11 +144,27 @@ static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t l
     return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
 }
 
-/* Makes the planes of p->ins channels of x (all samples of the leaf), as far as the taps of the block
- * see them. */
-void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
-                            const oct_weight_block *b, const oct_weight_scratch *r);
+/* Packs the operands of a block: planes of p->ins channels of the input, as far as the taps see them, and panels of the
+ * gradient's rows of a group, line by line of the output; of two digits those of the lower one after the others. */
+void oct_weight_pack_block(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
+                           const oct_weight_block *b, const oct_weight_scratch *r);
 
-/* Packs the gradient's rows (oct_conv_grad_rows) of a group and a block into panels, line by line of the output. */
-void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
-                            const oct_weight_scratch *r);
+/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that are
+ * inside the input for the same lines of the output share one. Where a product for each would be too small to pay, one
+ * has all, with padding for what is outside. */
+bool oct_weight_next_rows(const oct_weight_plan *p, const oct_weight_block *b, oct_kernel_rows *c);
+/* Lists the runs of a row of the product: each output line that the kernel rows see, in a plane and among the tiles. */
+int64_t oct_weight_list_runs(const oct_weight_plan *p, const oct_weight_block *b,
+                             const oct_kernel_rows *c, oct_run *runs);
+/* Lists where rows [first, first + m) of the product, which are (ky, kx, channel), begin in planes and sums. */
+void oct_weight_list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows);
+
+/* Multiplies rows [at, at + product->m), which are listed, with all panels: sums (m, outs) = or += (product->add) their
+ * products. INT8: those are summed as whole numbers until the block ends that. */
+void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *b,
+                              const oct_weight_scratch *r, oct_product *product, int64_t at,
+                              const float *scale, float *sums);
+/* INT8: makes the offsets of kernel rows, which are zero_point * sum of q over the lines that they see: the product of the
+ * plane of zero points. Changes r->rows. */
+void oct_weight_multiply_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
+                                 const oct_weight_scratch *r, const oct_product *product);

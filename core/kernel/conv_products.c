@@ -14,10 +14,23 @@
  * cache while all panels of weights are read. */
 enum { WANTED_POSITIONS = 512 };
 
+oct_numerics oct_conv_numerics(const oct_conv_shape *s, oct_dtype input, oct_numerics wanted)
+{
+    enum { LEAST_OPERATIONS = 32 }; /* for each code of the gradient */
+    if (wanted != OCT_NUMERICS_INT8) return wanted;
+    const int64_t taps = (int64_t)s->kernel_h * s->kernel_w;
+    const bool exact =
+        taps * s->out_c / s->groups <= OCT_CONV_MAX_CODES && s->out_w <= OCT_CONV_MAX_CODES;
+    const bool worth = taps * s->in_c / s->groups >= LEAST_OPERATIONS;
+    const bool codes = input == OCT_U8 && !oct_conv_is_depthwise(s) && exact && worth;
+    return codes ? OCT_NUMERICS_INT8 : OCT_NUMERICS_BF16;
+}
+
 /* Returns the words of a group's gradient at one position. */
 static int64_t grad_words(const oct_conv_config *c)
 {
     const int64_t outs = c->shape.out_c / c->shape.groups;
+    if (c->numerics == OCT_NUMERICS_INT8) return (outs + OCT_WORD - 1) / OCT_WORD;
     return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, outs);
 }
 
@@ -32,18 +45,32 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
                                            .tap_words = words,
                                            .acc_stride = forward ? s->out_c : s->in_c,
                                            .wanted = WANTED_POSITIONS};
-    const int64_t tile = c->kernel->col_tile;
+    const bool codes = c->numerics == OCT_NUMERICS_INT8;
+    const int64_t tile = codes ? c->bytes->col_tile : c->kernel->col_tile;
+    const int64_t panel_words = (int64_t)s->kernel_h * s->kernel_w * words;
     d->columns = layout.acc_stride / s->groups;
-    d->panel_bytes = (int64_t)s->kernel_h * s->kernel_w * words * tile * 4;
+    d->panel_bytes = panel_words * (codes ? c->bytes->tile_bytes : tile * 4);
     d->group_bytes = (d->columns + tile - 1) / tile * d->panel_bytes;
     d->packed_bytes = (size_t)(s->groups * d->group_bytes);
     oct_conv_window_init(&d->window, s, direction, &layout);
+    if (!codes) return;
+    d->offsets_at = s->groups * d->group_bytes;
+    d->zeros_bytes = panel_words * OCT_WORD;
+    d->packed_bytes += (size_t)(oct_conv_window_kinds(&d->window) * s->in_c) * sizeof(int32_t) +
+                       (size_t)d->zeros_bytes;
+    d->scratch_bytes =
+        OCT_CHUNK_ROWS * (sizeof(oct_row) + (size_t)c->data_digits * sizeof(int32_t) *
+                                                (size_t)oct_min_i64(d->columns, OCT_CHUNK_COLUMNS));
 }
 
 void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config)
 {
     const oct_conv_shape *s = &config->shape;
     *p = (oct_conv_plan){.config = *config, .depthwise = oct_conv_is_depthwise(s)};
+    p->config.numerics = oct_conv_numerics(s, config->input, config->numerics);
+    if (p->config.numerics == OCT_NUMERICS_INT8 && !config->bytes)
+        p->config.numerics = OCT_NUMERICS_BF16;
+    config = &p->config;
     p->grad_rows_are_floats = p->depthwise || config->numerics == OCT_NUMERICS_F32;
     p->grad_row_bytes =
         4 * (size_t)(p->grad_rows_are_floats ? s->out_c : grad_words(config) * s->groups);
@@ -297,6 +324,10 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
         oct_depthwise_pack(s, weight, codes, OCT_BACKWARD, packed);
         return;
     }
+    if (p->config.numerics == OCT_NUMERICS_INT8) {
+        oct_conv_byte_pack(p, codes, packed);
+        return;
+    }
     const int64_t blocks = (d->columns + OCT_PACKED_COLUMNS - 1) / OCT_PACKED_COLUMNS;
     /* Turn i packs a block of columns (input channels) of one tap of one group. */
 #pragma omp parallel for schedule(static)
@@ -320,6 +351,8 @@ void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, v
     const oct_float_kernel *k = p->config.kernel;
     if (p->depthwise)
         oct_depthwise_multiply(&p->data.strip, pass, scratch);
+    else if (p->config.numerics == OCT_NUMERICS_INT8)
+        oct_conv_byte_multiply(p, pass, scratch);
     else
         multiply_rows(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
 }

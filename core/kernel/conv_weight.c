@@ -25,21 +25,24 @@ enum {
     GROUP_WORDS = 256,   /* of a row, of such leaves together */
     CHUNK_ROWS = 24,     /* a whole number of the microkernel's blocks */
     MAX_CHUNKS = 10,
-    MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
-    FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
+    SEGMENT_POSITIONS = 512, /* at least, so that making floats of its sums costs little */
+    MERGED_POSITIONS = 256,  /* odd planes with fewer are put in one line where there is one tap */
+    FEW_ROWS = 64,           /* fewer of a ky are not worth a product of their own */
     TRANSPOSED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
     TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
 /* Gives a pointwise convolution, whose positions may have any (h, w), long lines of even length: they are transposed in
  * whole vectors and paired. Small planes of all samples become one line (*samples: 1), one block however long. */
-static oct_conv_shape reshape_positions(const oct_conv_shape *s, int64_t *samples)
+static oct_conv_shape reshape_positions(const oct_conv_shape *s, bool codes, int64_t *samples)
 {
     oct_conv_shape reshaped = *s;
     if (!oct_conv_is_pointwise(s)) return reshaped;
     const int64_t plane = s->in_h * s->in_w;
     const bool even = plane % 2 == 0;
-    if (even ? plane * *samples <= BLOCK_VALUES : plane < MERGED_POSITIONS) {
+    if (codes  ? plane * *samples <= OCT_WORD * BLOCK_VALUES
+        : even ? plane * *samples <= BLOCK_VALUES
+               : plane < MERGED_POSITIONS) {
         reshaped.in_h = 1;
         reshaped.in_w = plane * *samples;
         *samples = *samples > 0;
@@ -64,29 +67,43 @@ static void plan_planes(oct_weight_plan *p)
     const int64_t extent_w = oct_conv_extent(s->kernel_w, s->dilation_w);
     const int64_t shifts = (extent_w - 1) / s->stride_w;
     p->quads = p->bf16 && p->kernel->bf16_words == OCT_BF16_PARITIES;
-    p->element = floats ? 4 : 2;
+    p->element = p->bytes ? 1 : floats ? 4 : 2;
     p->phases = oct_min_i64(s->stride_w, extent_w);
     p->copies = p->quads ? oct_min_i64(shifts + 1, 4) : 1;
-    p->pitch = p->line_words * (floats ? 1 : 2) + (p->quads ? (shifts + 3) / 4 * 4 : shifts);
+    p->pitch = p->line_words * 4 / p->element + (p->quads ? (shifts + 3) / 4 * 4 : shifts);
     p->line = p->copies * p->phases * p->pitch;
     p->sample = oct_weight_plane_lines(p, p->block_lines) * p->line;
-    p->plane = p->block_samples * p->sample;
+    p->plane = p->block_samples * p->sample + (p->bytes ? OCT_PATCH_CHANNELS : 0);
 }
 
-/* Plans the gradient of a leaf of `samples` samples, in blocks of samples or lines with about BLOCK_VALUES values, of
- * bfloat16 twice as many: as many for all tables, whose sums begin again with a block. */
-static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
+/* Returns the samples of a segment. */
+static int64_t segment_of(const oct_conv_config *c)
 {
-    const int64_t tile = c->kernel->col_tile;
+    int64_t samples = 1;
+    if (c->numerics != OCT_NUMERICS_INT8) return c->leaf;
+    while (samples * c->shape.out_h * c->shape.out_w < SEGMENT_POSITIONS && samples < c->leaf)
+        samples *= 2;
+    return oct_min_i64(samples, c->leaf);
+}
+
+/* Plans the gradient of a segment of `samples` samples, in blocks of samples or lines with about BLOCK_VALUES values, of
+ * codes words, of bfloat16 twice as many: as many for all tables, whose sums begin again with a block. */
+static oct_weight_plan segment_plan(const oct_conv_config *c, int64_t samples)
+{
+    const bool codes = c->numerics == OCT_NUMERICS_INT8;
+    const int64_t tile = codes ? c->bytes->col_tile : c->kernel->col_tile;
     oct_weight_plan p = {
         .kernel = c->kernel, .samples = samples, .grad_bf16 = c->numerics == OCT_NUMERICS_BF16};
-    p.s = reshape_positions(&c->shape, &p.samples);
+    p.bytes = codes ? c->bytes : NULL;
+    p.digits = c->weight_digits;
+    p.s = reshape_positions(&c->shape, codes, &p.samples);
     p.bf16 = p.grad_bf16 && c->input != OCT_U16;
     p.ins = p.s.in_c / p.s.groups;
     p.outs = p.s.out_c / p.s.groups;
-    p.line_words = oct_row_words(c->kernel, p.bf16, p.s.out_w);
+    p.line_words =
+        codes ? (p.s.out_w + OCT_WORD - 1) / OCT_WORD : oct_row_words(c->kernel, p.bf16, p.s.out_w);
     p.few_rows = p.s.kernel_w * p.ins < FEW_ROWS;
-    int64_t lines = oct_max_i64(BLOCK_VALUES / oct_max_i64(p.s.out_w, 1), 1);
+    int64_t lines = oct_max_i64(BLOCK_VALUES / oct_max_i64(codes ? p.line_words : p.s.out_w, 1), 1);
     if (p.bf16) lines = lines < 4 ? 2 * lines : lines / 4 * 8; /* then blocks of sums are whole */
     p.block_samples = oct_max_i64(oct_min_i64(lines / p.s.out_h, p.samples), 1);
     p.block_lines = oct_min_i64(lines, p.s.out_h);
@@ -94,7 +111,9 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
                ((p.s.out_h + p.block_lines - 1) / p.block_lines);
     plan_planes(&p);
     p.panels = (p.outs + tile - 1) / tile;
-    p.panel_bytes = p.block_samples * p.block_lines * p.line_words * tile * 4;
+    p.panel_bytes =
+        p.block_samples * p.block_lines * p.line_words * (codes ? c->bytes->tile_bytes : tile * 4);
+    p.all_sums = p.blocks > 1 || segment_of(c) < c->leaf;
     return p;
 }
 
@@ -107,21 +126,30 @@ static size_t lay_out_scratch(const oct_weight_plan *p, int64_t leaves, void *sc
     size_t used = 0;
     const int64_t depth = oct_conv_depth(&p->s);
     const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
-    r->chunk = oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), 1) * CHUNK_ROWS;
+    r->chunk = oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), p->bytes ? 2 : 1) * CHUNK_ROWS;
     r->num_runs = p->block_samples * p->block_lines;
-    r->planes_bytes = oct_cache_aligned((size_t)(p->ins * p->plane * p->element));
-    r->panels_bytes = oct_cache_aligned((size_t)(p->panels * p->panel_bytes));
-    const int64_t rows = p->blocks > 1 ? depth : oct_min_i64(r->chunk, depth);
-    const size_t sums = (size_t)(rows * p->outs) * sizeof *r->sums;
+    r->planes_bytes =
+        oct_cache_aligned((size_t)((p->ins + (p->bytes ? 1 : 0)) * p->plane * p->element));
+    r->panels_bytes =
+        oct_cache_aligned((size_t)((p->bytes ? p->digits : 1) * p->panels * p->panel_bytes));
+    const int64_t few = oct_min_i64(r->chunk, depth);
+    const size_t sums = (size_t)((p->all_sums ? depth : few) * p->outs) * sizeof *r->sums;
     const size_t patch = (size_t)OCT_PATCH_COLUMNS * OCT_PATCH_CHANNELS;
     const size_t lists = leaves > 1 ? 2 : 1;
     r->planes = oct_carve(scratch, &used, (size_t)leaves * r->planes_bytes);
     r->panels = oct_carve(scratch, &used, (size_t)leaves * r->panels_bytes);
     r->runs = oct_carve(scratch, &used, lists * (size_t)r->num_runs * sizeof *r->runs);
     r->sums = oct_carve(scratch, &used, sums);
+    r->acc_sums = (p->blocks > 1 ? depth : few) * p->outs;
+    r->num_offsets = p->s.kernel_h * p->outs;
+    const size_t digits = p->bytes ? (size_t)p->digits * sizeof *r->acc : 0;
+    r->acc = oct_carve(scratch, &used, digits * (size_t)r->acc_sums);
+    r->offsets = oct_carve(
+        scratch, &used, p->bytes ? (size_t)(leaves * 2 * r->num_offsets) * sizeof *r->offsets : 0);
     for (int i = 0; i < OCT_LEAF_GROUP_LEVELS && leaves > 1; i++)
         r->waiting[i] = oct_carve(scratch, &used, sums);
-    r->rows = oct_carve(scratch, &used, (size_t)r->chunk * sizeof *r->rows);
+    const int64_t listed = oct_max_i64(r->chunk, p->bytes ? p->s.kernel_h : 0);
+    r->rows = oct_carve(scratch, &used, (size_t)listed * sizeof *r->rows);
     r->values = oct_carve(scratch, &used, patch * sizeof *r->values);
     r->codes = oct_carve(scratch, &used, patch);
     return used;
@@ -131,15 +159,17 @@ void oct_weight_product_init(oct_conv_plan *p)
 {
     oct_conv_weight_product *w = &p->weight;
     oct_weight_scratch r;
-    w->leaf = leaf_plan(&p->config, p->config.leaf);
+    w->segment_samples = segment_of(&p->config);
+    w->leaf_segments = (p->config.leaf + w->segment_samples - 1) / w->segment_samples;
+    w->segment = segment_plan(&p->config, w->segment_samples);
     /* Leaves that are computed side by side: as many as fit a block together. */
-    const int64_t words = w->leaf.block_samples * w->leaf.block_lines * w->leaf.line_words;
+    const int64_t words = w->segment.block_samples * w->segment.block_lines * w->segment.line_words;
     const int64_t most = oct_min_i64(p->config.max_leaves, OCT_CONV_MAX_LEAVES);
     w->leaves = 1;
-    while (w->leaf.blocks == 1 && 2 * w->leaves <= most && 2 * w->leaves * words <= GROUP_WORDS)
+    while (!w->segment.all_sums && 2 * w->leaves <= most && 2 * w->leaves * words <= GROUP_WORDS)
         w->leaves *= 2;
-    const size_t one = lay_out_scratch(&w->leaf, 1, NULL, &r);
-    const size_t all = lay_out_scratch(&w->leaf, w->leaves, NULL, &r);
+    const size_t one = lay_out_scratch(&w->segment, 1, NULL, &r);
+    const size_t all = lay_out_scratch(&w->segment, w->leaves, NULL, &r);
     w->scratch_bytes = one > all ? one : all;
 }
 
@@ -149,82 +179,8 @@ static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t
     oct_weight_scratch r = *all;
     r.planes += (size_t)i * r.planes_bytes;
     r.panels += (size_t)i * r.panels_bytes;
+    r.offsets += i * 2 * r.num_offsets;
     return r;
-}
-
-/* Kernel rows with the same lines of a block are multiplied together. */
-typedef struct kernel_rows {
-    int64_t first, end;
-    int64_t line, lines; /* of the block: only these are not all zeros */
-} kernel_rows;
-
-/* Finds the lines y of the block with 0 <= y * stride_h - pad_top + ky * dilation_h < in_h; *line: within the block. */
-static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
-                              int64_t *line, int64_t *lines)
-{
-    const oct_conv_shape *s = &p->s;
-    const int64_t above = s->pad_top - ky * s->dilation_h, below = s->in_h - 1 + above;
-    const int64_t begin = above > 0 ? (above + s->stride_h - 1) / s->stride_h : 0;
-    const int64_t first = oct_max_i64(begin, b->line);
-    const int64_t end = oct_min_i64(below < 0 ? 0 : below / s->stride_h + 1, b->line + b->lines);
-    *line = first - b->line;
-    *lines = oct_max_i64(end - first, 0);
-}
-
-/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that are
- * inside the input for the same lines of the output share one. Where a product for each would be too small to pay, one
- * has all, with zeros for padding. */
-static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
-{
-    int64_t line, lines;
-    c->first = c->end;
-    if (c->first == p->s.kernel_h) return false;
-    if (p->few_rows) {
-        *c = (kernel_rows){0, p->s.kernel_h, 0, b->lines};
-        return true;
-    }
-    find_lines_inside(p, b, c->end++, &c->line, &c->lines);
-    for (; c->end < p->s.kernel_h; c->end++) {
-        find_lines_inside(p, b, c->end, &line, &lines);
-        if (line != c->line || lines != c->lines) break;
-    }
-    return true;
-}
-
-/* Lists the runs of a row of the product: each output line that the kernel rows see, in a plane and among the tiles. */
-static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, const kernel_rows *c,
-                         oct_run *runs)
-{
-    int64_t count = 0;
-    for (int64_t n = 0; n < b->samples; n++) {
-        for (int64_t l = c->line; l < c->line + c->lines; l++)
-            oct_runs_add(runs, &count,
-                         (oct_run){.x = (n * p->sample + l * p->s.stride_h * p->line) * p->element,
-                                   .tile = (n * b->lines + l) * p->line_words,
-                                   .words = p->line_words});
-    }
-    return count;
-}
-
-/* Returns the byte of a plane where tap (ky, kx) is: column kx * dilation_w is value column / stride_w of a phase. */
-static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
-{
-    const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
-    const int64_t column = tap % p->s.kernel_w * p->s.dilation_w;
-    const int64_t shift = column / p->s.stride_w, copy = p->quads ? shift % 4 : 0;
-    const int64_t line = copy * p->phases + column % p->s.stride_w;
-    return (row * p->line + line * p->pitch + shift - copy) * p->element;
-}
-
-/* Lists where rows [first, first + m) of the product, which are (ky, kx, channel), begin in planes and sums. */
-static void list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
-{
-    int64_t tap = first / p->ins, channel = first % p->ins;
-    for (int64_t i = 0; i < m; tap++, channel = 0) {
-        const int64_t start = tap_start(p, tap);
-        for (; channel < p->ins && i < m; channel++, i++)
-            rows[i] = (oct_row){start + channel * p->plane * p->element, i * p->outs};
-    }
 }
 
 static inline __attribute__((always_inline)) void
@@ -261,61 +217,78 @@ static void write_sums(const oct_weight_plan *p, int64_t first, int64_t m, const
     }
 }
 
-/* sums (m, outs) = or += the product of m rows and all panels of a group, in bfloat16 or floats. */
-static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_t m, float *sums)
-{
-    product->panel_bytes = p->panel_bytes;
-    product->n = p->outs;
-    product->m = m;
-    product->acc = sums;
-    if (p->bf16)
-        p->kernel->bf16(product);
-    else
-        p->kernel->f32(product);
-}
-
 /* Adds the products of one block of positions to the sums; after the last block writes them to those of the pass. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
                            const oct_weight_scratch *r, const oct_conv_weight_pass *c)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
-    oct_product product = {
-        .x = r->planes, .rows = r->rows, .runs = r->runs, .packed = r->panels, .add = !b->first};
-    for (kernel_rows ky = {0}; next_kernel_rows(p, b, &ky);) {
-        product.num_runs = list_runs(p, b, &ky, r->runs);
-        for (int64_t at = ky.first * rows, m; at < ky.end * rows; at += m) {
-            float *sums = p->blocks > 1 ? r->sums + at * p->outs : r->sums;
-            m = oct_min_i64(r->chunk, ky.end * rows - at);
-            list_rows(p, at, m, r->rows);
-            multiply_rows(p, &product, m, sums);
-            if (b->last) write_sums(p, at, m, sums, c->factor, c);
+    oct_product product = {.x = r->planes,
+                           .rows = r->rows,
+                           .runs = r->runs,
+                           .packed = r->panels,
+                           .panel_bytes = p->panel_bytes,
+                           .n = p->outs,
+                           .add = !b->first};
+    for (oct_kernel_rows ky = {0}; oct_weight_next_rows(p, b, &ky);) {
+        product.num_runs = oct_weight_list_runs(p, b, &ky, r->runs);
+        oct_weight_multiply_offsets(p, &ky, r, &product);
+        for (int64_t at = ky.first * rows; at < ky.end * rows; at += product.m) {
+            float *sums = p->all_sums ? r->sums + at * p->outs : r->sums;
+            product.m = oct_min_i64(r->chunk, ky.end * rows - at);
+            oct_weight_list_rows(p, at, product.m, r->rows);
+            oct_weight_multiply_rows(p, b, r, &product, at, c->scale, sums);
+            if (b->last) write_sums(p, at, product.m, sums, c->factor, c);
         }
     }
 }
 
-/* Computes the gradient of one leaf and group of the convolution, block by block. c: the pass of this group. */
-static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_conv_weight_pass *c,
-                          const oct_weight_scratch *r)
+/* Computes the gradient of one segment and group of the convolution, block by block. c: the pass of this group and
+ * segment; b: the group's block, with nothing done yet, fresh where it is the first segment; last: it is the last one. */
+static void multiply_segment(const oct_weight_plan *p, oct_weight_block b, bool last,
+                             const oct_conv_weight_pass *c, const oct_weight_scratch *r)
 {
-    oct_weight_block b = {.group = group, .channel = c->channel, .first = true};
-    for (; b.sample < p->samples; b.sample += b.samples) {
+    const int64_t most = p->block_samples * p->block_lines * p->line_words * OCT_WORD;
+    b.first = true;
+    for (int64_t terms = 0; b.sample < p->samples; b.sample += b.samples) {
         b.samples = oct_min_i64(p->block_samples, p->samples - b.sample);
         for (b.line = 0; b.line < p->s.out_h; b.line += b.lines) {
             b.lines = oct_min_i64(p->block_lines, p->s.out_h - b.line);
-            b.last = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
-            oct_weight_pack_planes(p, &c->x, &b, r);
-            oct_weight_pack_panels(p, c->grad, &b, r);
+            b.ends = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
+            b.last = b.ends && last;
+            terms += most;
+            if (p->bytes && terms + most > OCT_CONV_MAX_CODES) b.ends = true;
+            oct_weight_pack_block(p, c, &b, r);
             multiply_block(p, &b, r, c);
-            b.first = false;
+            b.first = p->bytes && b.ends;
+            if (!b.first) continue;
+            b.fresh = false;
+            terms = 0;
         }
     }
+}
+
+/* Returns the pass from sample n on, the first one of a segment. */
+static oct_conv_weight_pass pass_from(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                                      int64_t n)
+{
+    const oct_conv_shape *s = &p->config.shape;
+    const int64_t inputs = n * oct_conv_in_numel(s);
+    const size_t rows = (size_t)(n * s->out_h * s->out_w) * p->grad_row_bytes;
+    oct_conv_weight_pass from = *pass;
+    if (from.x.values) from.x.values += inputs;
+    if (from.x.codes) from.x.codes += inputs;
+    if (from.x.codes16) from.x.codes16 += inputs;
+    from.grad = (const char *)from.grad + rows;
+    if (from.low) from.low = (const char *)from.low + rows;
+    if (from.scale) from.scale += n / p->weight.segment_samples * s->out_c;
+    return from;
 }
 
 /* A leaf among others is worked in one block. */
 typedef struct group_leaf {
     oct_weight_plan plan;
     oct_weight_block block;
-    kernel_rows rows;
+    oct_kernel_rows rows;
     oct_run *runs;
     int64_t num_runs;
 } group_leaf;
@@ -332,11 +305,16 @@ static group_leaf group_leaf_of(const oct_weight_plan *p, const oct_weight_scrat
                                 oct_run *runs)
 {
     OCT_ASSERT(p->blocks == 1);
-    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= r->planes_bytes);
+    OCT_ASSERT((size_t)((p->ins + (p->bytes ? 1 : 0)) * p->plane * p->element) <= r->planes_bytes);
     OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= r->panels_bytes);
     return (group_leaf){
         .plan = *p,
-        .block = {.samples = p->samples, .lines = p->s.out_h, .first = true, .last = true},
+        .block = {.samples = p->samples,
+                  .lines = p->s.out_h,
+                  .first = true,
+                  .last = true,
+                  .ends = true,
+                  .fresh = true},
         .runs = runs,
     };
 }
@@ -348,9 +326,21 @@ static group_leaf *leaf_of(leaf_group *t, int64_t i)
 
 static bool next_runs(group_leaf *l)
 {
-    if (!next_kernel_rows(&l->plan, &l->block, &l->rows)) return false;
-    l->num_runs = list_runs(&l->plan, &l->block, &l->rows, l->runs);
+    if (!oct_weight_next_rows(&l->plan, &l->block, &l->rows)) return false;
+    l->num_runs = oct_weight_list_runs(&l->plan, &l->block, &l->rows, l->runs);
     return true;
+}
+
+/* The product of a leaf, but for the rows of the sums. */
+static oct_product product_of_leaf(const group_leaf *l, const oct_weight_scratch *r)
+{
+    return (oct_product){.x = r->planes,
+                         .rows = r->rows,
+                         .runs = l->runs,
+                         .num_runs = l->num_runs,
+                         .packed = r->panels,
+                         .panel_bytes = l->plan.panel_bytes,
+                         .n = l->plan.outs};
 }
 
 /* Computes rows [first, first + m) leaf by leaf and adds them along the tree: `waiting` is a stack, `height` high, of
@@ -366,13 +356,11 @@ static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
         const bool is_right = i % 2 == 1;
         int merges = oct_tree_merges(i, t->leaves) - is_right;
-        oct_product product = {.x = r.planes,
-                               .rows = r.rows,
-                               .runs = l->runs,
-                               .num_runs = l->num_runs,
-                               .packed = r.panels};
-        if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, r.rows);
-        multiply_rows(&l->plan, &product, m, sums);
+        const float *scale = c->scale ? c->scale + i * l->plan.s.out_c : NULL;
+        oct_product product = product_of_leaf(l, &r);
+        product.m = m;
+        if (i == 0 || l == &t->last) oct_weight_list_rows(&l->plan, first, m, r.rows);
+        oct_weight_multiply_rows(&l->plan, &l->block, &r, &product, first, scale, sums);
         if (!is_right) height++;
         write_rows(m, n, sums, c->factor, is_right, waiting[height - 1]);
         for (; merges > 0; merges--, height--)
@@ -385,21 +373,13 @@ static void sum_rows_over_leaves(leaf_group *t, int64_t first, int64_t m,
 static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
                         const oct_conv_weight_pass *c)
 {
-    const oct_conv_shape *s = &p->config.shape;
-    const int64_t inputs = p->config.leaf * oct_conv_in_numel(s);
-    const size_t grad_bytes = (size_t)(p->config.leaf * s->out_h * s->out_w) * p->grad_row_bytes;
     t->full.block.group = t->last.block.group = group;
     t->full.block.channel = t->last.block.channel = c->channel;
     for (int64_t i = 0; i < t->leaves; i++) {
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
-        oct_conv_input x = c->x;
-        if (x.values) x.values += i * inputs;
-        if (x.codes) x.codes += i * inputs;
-        if (x.codes16) x.codes16 += i * inputs;
-        oct_weight_pack_planes(&l->plan, &x, &l->block, &r);
-        oct_weight_pack_panels(&l->plan, (const char *)c->grad + (size_t)i * grad_bytes, &l->block,
-                               &r);
+        const oct_conv_weight_pass of_leaf = pass_from(p, c, i * p->config.leaf);
+        oct_weight_pack_block(&l->plan, &of_leaf, &l->block, &r);
     }
 }
 
@@ -407,10 +387,15 @@ static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
 static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
 {
     const int64_t rows = t->full.plan.s.kernel_w * t->full.plan.ins;
-    t->full.rows = t->last.rows = (kernel_rows){0};
+    t->full.rows = t->last.rows = (oct_kernel_rows){0};
     while (next_runs(&t->full) && next_runs(&t->last)) {
-        const kernel_rows *ky = &t->full.rows;
+        const oct_kernel_rows *ky = &t->full.rows;
         OCT_ASSERT(ky->end == t->last.rows.end);
+        for (int64_t i = 0; i < t->leaves; i++) {
+            const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
+            const oct_product product = product_of_leaf(leaf_of(t, i), &r);
+            oct_weight_multiply_offsets(&leaf_of(t, i)->plan, ky, &r, &product);
+        }
         for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
             m = oct_min_i64(t->scratch.chunk, ky->end * rows - at);
             sum_rows_over_leaves(t, at, m, c);
@@ -429,6 +414,7 @@ static bool pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pa
     group_pass->channel = oct_max_i64(pass->channel, first);
     group_pass->channels = oct_min_i64(end, first + ins) - group_pass->channel;
     if (group_pass->factor) group_pass->factor += group * outs;
+    if (group_pass->scale) group_pass->scale += group * outs;
     group_pass->sums += group * outs * oct_conv_depth(s) + (group_pass->channel - first) * outs;
     return group_pass->channels > 0;
 }
@@ -440,9 +426,9 @@ static void multiply_side_by_side(const oct_conv_plan *p, const oct_conv_weight_
     const int64_t leaf = p->config.leaf;
     leaf_group t = {.leaves = (pass->samples + leaf - 1) / leaf};
     OCT_ASSERT(t.leaves <= p->weight.leaves);
-    const oct_weight_plan last = leaf_plan(&p->config, pass->samples - (t.leaves - 1) * leaf);
-    lay_out_scratch(&p->weight.leaf, t.leaves, scratch, &t.scratch);
-    t.full = group_leaf_of(&p->weight.leaf, &t.scratch, t.scratch.runs);
+    const oct_weight_plan last = segment_plan(&p->config, pass->samples - (t.leaves - 1) * leaf);
+    lay_out_scratch(&p->weight.segment, t.leaves, scratch, &t.scratch);
+    t.full = group_leaf_of(&p->weight.segment, &t.scratch, t.scratch.runs);
     t.last = group_leaf_of(&last, &t.scratch, t.scratch.runs + t.scratch.num_runs);
     oct_conv_weight_pass group_pass;
     for (int g = 0; g < p->config.shape.groups; g++) {
@@ -474,15 +460,24 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
     }
     if (pass->samples == 0 && !pass->add)
         memset(pass->sums, 0, (size_t)(s->out_c * oct_conv_depth(s)) * sizeof *pass->sums);
-    const bool full = pass->samples == p->config.leaf;
-    oct_weight_plan leaf = full ? p->weight.leaf : leaf_plan(&p->config, pass->samples);
+    const int64_t each = p->weight.segment_samples;
+    const oct_weight_plan first =
+        pass->samples >= each ? p->weight.segment : segment_plan(&p->config, pass->samples);
     oct_conv_weight_pass group_pass;
     oct_weight_scratch r;
-    lay_out_scratch(&leaf, 1, scratch, &r);
+    lay_out_scratch(&first, 1, scratch, &r);
     for (int g = 0; g < s->groups; g++) {
         if (!pass_of_group(p, pass, g, &group_pass)) continue;
-        leaf.ins = group_pass.channels;
-        multiply_leaf(&leaf, g, &group_pass, &r);
+        for (int64_t n = 0; n < pass->samples; n += each) {
+            const int64_t rest = pass->samples - n;
+            const bool full = n == 0 || rest >= each;
+            oct_weight_plan segment = full ? first : segment_plan(&p->config, rest);
+            const oct_conv_weight_pass from = pass_from(p, &group_pass, n);
+            segment.ins = group_pass.channels;
+            multiply_segment(
+                &segment, (oct_weight_block){.group = g, .channel = from.channel, .fresh = n == 0},
+                rest <= each, &from, &r);
+        }
     }
 }
 

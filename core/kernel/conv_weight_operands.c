@@ -28,37 +28,71 @@ static inline bytes read_bytes(const uint8_t *at, const uint8_t *end)
     return value;
 }
 
-/* Transposes 16 x 16 bytes: interleaves the first half of the vectors with the second, four times: each time
- * takes the lowest bit of a row's number to the top of a column's. */
-static inline void transpose_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
+/* Interleaves the first half of `count` vectors with the second: it takes the lowest bit of a row's number to the top of
+ * a column's. */
+static inline __attribute__((always_inline)) void interleave(int count, const bytes *from,
+                                                             bytes *into)
 {
-    bytes a[16], b[16];
-#define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#define ROUND(from, into)                                                                          \
-    for (int i = 0; i < 8; i++) {                                                                  \
-        into[2 * i] = __builtin_shufflevector(from[i], from[i + 8], LOW_HALVES);                   \
-        into[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 8], HIGH_HALVES);              \
+    for (int i = 0; i < count / 2; i++) {
+        into[2 * i] = __builtin_shufflevector(from[i], from[i + count / 2], 0, 16, 1, 17, 2, 18, 3,
+                                              19, 4, 20, 5, 21, 6, 22, 7, 23);
+        into[2 * i + 1] = __builtin_shufflevector(from[i], from[i + count / 2], 8, 24, 9, 25, 10,
+                                                  26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
-    ROUND(row, a)
-    ROUND(a, b)
-    ROUND(b, a)
-    ROUND(a, b)
-#undef ROUND
-    for (int i = 0; i < 16; i++)
-        memcpy(to + i * to_pitch, &b[i], sizeof b[i]);
 }
 
-/* Transposes rows of 16 bytes and reads none at or after `end`; `to` has room for rows rounded up to a multiple of 16,
+/* Interleaves 16 rows four times: that transposes 16 x 16 bytes. Writes the first `columns` columns. */
+static inline void transpose_sixteen(bytes row[16], int64_t columns, uint8_t *to, int64_t to_pitch)
+{
+    bytes other[16];
+    interleave(16, row, other);
+    interleave(16, other, row);
+    interleave(16, row, other);
+    interleave(16, other, row);
+    for (int64_t i = 0; i < columns; i++)
+        memcpy(to + i * to_pitch, &row[i], sizeof row[i]);
+}
+
+/* Transposes `columns` of rows of 16 bytes and reads none at or after `end`; `to` has room for rows rounded up to a multiple of 16,
  * and what is written there is not defined. */
 static void transpose_bytes(int64_t rows, const uint8_t *from, int64_t from_pitch,
-                            const uint8_t *end, uint8_t *to, int64_t to_pitch)
+                            const uint8_t *end, int64_t columns, uint8_t *to, int64_t to_pitch)
 {
     for (int64_t r = 0; r < rows; r += 16, from += 16 * from_pitch, to += 16) {
         bytes row[16] = {{0}};
         for (int i = 0; i < 16 && r + i < rows; i++)
             row[i] = read_bytes(from + i * from_pitch, end);
-        transpose_sixteen(row, to, to_pitch);
+        transpose_sixteen(row, columns, to, to_pitch);
+    }
+}
+
+void oct_pack_words(const oct_byte_product *k, const oct_code_rows *r, char *tile,
+                    int64_t panel_bytes)
+{
+    enum { COLUMNS = sizeof(bytes) };
+    const bool as_it_is = !k->pack_tile && k->col_tile == COLUMNS;
+    for (int64_t first = 0; first < r->rows; first += OCT_WORD, tile += k->tile_bytes) {
+        char *to = tile;
+        for (int64_t c = 0; c < r->columns; c += COLUMNS) {
+            bytes row[OCT_WORD] = {{0}}, other[OCT_WORD];
+            for (int i = 0; i < OCT_WORD && first + i < r->rows; i++) {
+                const uint8_t *codes = (const uint8_t *)r->codes + (first + i) * r->pitch;
+                row[i] = read_bytes(codes + c, codes + r->columns);
+            }
+            interleave(OCT_WORD, row, other);
+            interleave(OCT_WORD, other, row);
+            if (as_it_is) {
+                memcpy(to, row, sizeof row);
+                to += panel_bytes;
+                continue;
+            }
+            int8_t words[sizeof row];
+            memcpy(words, row, sizeof row);
+            for (int i = 0; i < COLUMNS && c + i < r->columns; i += k->col_tile) {
+                oct_pack_tile(k, words + i * OCT_WORD, (int8_t *)to);
+                to += panel_bytes;
+            }
+        }
     }
 }
 
@@ -136,7 +170,13 @@ static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, c
                             const oct_weight_scratch *r)
 {
     const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
-    transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_PATCH_COLUMNS);
+    if (p->bytes) { /* what is written after the columns is cleared or written later */
+        uint8_t *line = (uint8_t *)t->line + t->column;
+        transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, t->channels, line, p->plane);
+        return;
+    }
+    transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, OCT_PATCH_CHANNELS, r->codes,
+                    OCT_PATCH_COLUMNS);
     if (p->element == 2) {
         write_codes(t, r->codes, x->zero_point, p->plane);
         return;
@@ -165,18 +205,22 @@ static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, 
     }
 }
 
-static void clear_line(const oct_weight_plan *p, char *line)
+/* Clears a line of all planes. zero: the byte that is zero, of codes the zero point. */
+static void clear_line(const oct_weight_plan *p, int zero, char *line)
 {
     for (int64_t c = 0; c < p->ins; c++)
-        memset(line + c * p->plane * p->element, 0, (size_t)(p->line * p->element));
+        memset(line + c * p->plane * p->element, zero, (size_t)(p->line * p->element));
 }
 
 /* Clears columns [begin, end) of a line of all planes, which are beside the image. */
-static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, int64_t end)
+static void clear_columns(const oct_weight_plan *p, int zero, char *line, int64_t begin,
+                          int64_t end)
 {
     for (int64_t at = begin; at < end; at++) {
         for (int64_t c = 0; c < p->ins; c++) {
-            if (p->element == 2)
+            if (p->element == 1)
+                line[c * p->plane + at] = (char)zero;
+            else if (p->element == 2)
                 ((uint16_t *)(void *)line)[c * p->plane + at] = 0;
             else
                 ((float *)(void *)line)[c * p->plane + at] = 0;
@@ -201,6 +245,7 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
                            char *line, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
+    const int zero = p->bytes ? x->zero_point : 0;
     char *const all = line;
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
         /* Column k of the phase is pixel k * stride_w - left, which is in the image from begin to end. */
@@ -209,8 +254,6 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
         const int64_t begin = oct_min_i64(first, p->pitch);
         const int64_t inside = right < 0 ? 0 : oct_min_i64(p->pitch, right / s->stride_w + 1);
         const int64_t end = oct_max_i64(inside, begin);
-        clear_columns(p, line, 0, begin);
-        clear_columns(p, line, end, p->pitch);
         for (int64_t column = begin; column < end; column += OCT_PATCH_COLUMNS) {
             for (int64_t c = 0; c < p->ins; c += OCT_PATCH_CHANNELS) {
                 const patch t = {.channels = oct_min_i64(OCT_PATCH_CHANNELS, p->ins - c),
@@ -225,16 +268,20 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
                     transpose_values(p, x, &t, r);
             }
         }
+        clear_columns(p, zero, line, 0, begin);
+        clear_columns(p, zero, line, end, p->pitch);
     }
     if (p->quads) order_line(p, all);
 }
 
-void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
-                            const oct_weight_block *b, const oct_weight_scratch *r)
+/* Makes the planes of p->ins channels of x (all samples of the leaf), as far as the taps of the block see them. */
+static void pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
+                        const oct_weight_block *b, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
     const int64_t lines = oct_weight_plane_lines(p, b->lines);
     const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
+    if (p->bytes) memset(r->planes + p->ins * p->plane, x->zero_point, (size_t)p->plane);
     for (int64_t n = 0; n < b->samples; n++) {
         for (int64_t l = 0; l < lines; l++) {
             if (l % s->stride_h >= extent_h) continue; /* no tap looks at it */
@@ -242,7 +289,7 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
             const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
             char *line = r->planes + (n * p->sample + l * p->line) * p->element;
             if (y < 0 || y >= s->in_h)
-                clear_line(p, line);
+                clear_line(p, p->bytes ? x->zero_point : 0, line);
             else
                 transpose_line(p, x, from + b->channel, line, r);
         }
@@ -327,18 +374,38 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
     }
 }
 
-void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
-                            const oct_weight_scratch *r)
+/* Packs the gradient's rows of a group and a block into panels, line by line of the output. */
+static void pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
+                        const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t group_bytes = oct_row_words(p->kernel, p->grad_bf16, p->outs) * 4;
+    const int64_t group_bytes = p->bytes ? oct_round_up(p->outs, OCT_WORD)
+                                         : oct_row_words(p->kernel, p->grad_bf16, p->outs) * 4;
+    const int64_t line_bytes =
+        p->line_words * (p->bytes ? p->bytes->tile_bytes : p->kernel->col_tile * 4);
     const int64_t row_bytes = s->groups * group_bytes;
     const char *of_group = (const char *)grad + b->group * group_bytes;
     char *to = r->panels;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++) {
         for (int64_t l = b->line; l < b->line + b->lines; l++) {
-            pack_line(p, of_group + (n * s->out_h + l) * s->out_w * row_bytes, row_bytes, to);
-            to += p->line_words * p->kernel->col_tile * 4;
+            const char *line = of_group + (n * s->out_h + l) * s->out_w * row_bytes;
+            if (p->bytes)
+                oct_pack_words(p->bytes,
+                               &(oct_code_rows){(const int8_t *)line, s->out_w, p->outs, row_bytes},
+                               to, p->panel_bytes);
+            else
+                pack_line(p, line, row_bytes, to);
+            to += line_bytes;
         }
     }
+}
+
+void oct_weight_pack_block(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
+                           const oct_weight_block *b, const oct_weight_scratch *r)
+{
+    oct_weight_scratch low = *r;
+    low.panels += p->panels * p->panel_bytes;
+    pack_planes(p, &pass->x, b, r);
+    pack_panels(p, pass->grad, b, r);
+    if (p->bytes && p->digits == 2) pack_panels(p, pass->low, b, &low);
 }

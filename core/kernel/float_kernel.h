@@ -23,7 +23,8 @@
 
 #define OCT_NUMERICS_LIST(X)                                                                       \
     X(OCT_NUMERICS_BF16, "bf16") /* operands of the backward of quantized layers are rounded */    \
-    X(OCT_NUMERICS_F32, "f32")
+    X(OCT_NUMERICS_F32, "f32")                                                                     \
+    X(OCT_NUMERICS_INT8, "int8") /* gradients are codes, products those of codes */
 typedef enum oct_numerics { OCT_NUMERICS_LIST(OCT_WORD_ID) } oct_numerics;
 extern const oct_registry oct_numerics_table;
 

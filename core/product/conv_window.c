@@ -184,6 +184,7 @@ static void list_classes(builder *b, int64_t first, int64_t end)
             c.first_row = b->num_rows;
             list_rows(b, first, end, i, j);
             c.rows = b->num_rows - c.first_row;
+            c.number = i * reaches_x + j;
             if (c.rows > 0) b->classes[b->num_classes++] = c;
         }
     }

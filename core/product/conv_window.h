@@ -25,6 +25,7 @@ typedef enum oct_direction { OCT_FORWARD, OCT_BACKWARD } oct_direction;
 typedef struct oct_conv_window_class {
     int64_t first_row, rows; /* of the whole period; rows is a multiple of period */
     int64_t first_run, runs;
+    int64_t number; /* of its runs among those of all classes: below oct_conv_window_kinds */
 } oct_conv_window_class;
 
 typedef struct oct_conv_window_block {
@@ -75,6 +76,12 @@ void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direc
                           const oct_conv_window_layout *layout);
 /* Makes the tables in memory of table_bytes, 8-byte aligned, which is to stay as long as w is used. */
 void oct_conv_window_tables(oct_conv_window *w, void *memory);
+
+/* Returns how many different lists of runs there may be. */
+static inline int64_t oct_conv_window_kinds(const oct_conv_window *w)
+{
+    return w->y_axis.reaches * w->x_axis.reaches;
+}
 
 /* Gives the product of one class of a block over `samples` (at most period) samples from x on; acc is
  * that of the block's first position. packed, panel_bytes, n and add are left to the caller. */

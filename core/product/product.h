@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct oct_run {
     int64_t x;    /* bytes after a row's start */
@@ -61,6 +62,15 @@ enum { OCT_WORD = 4 }; /* codes */
 typedef struct oct_byte_product {
     int col_tile;   /* columns of a panel */
     int tile_bytes; /* of a packed tile: what col_tile words of weights become */
-    void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, OCT_WORD) */
+    void (*pack_tile)(const int8_t *tile,
+                      int8_t *packed); /* tile (col_tile, OCT_WORD); NULL: as it is */
     oct_product_fn *product;
 } oct_byte_product;
+
+static inline void oct_pack_tile(const oct_byte_product *k, const int8_t *tile, int8_t *packed)
+{
+    if (k->pack_tile)
+        k->pack_tile(tile, packed);
+    else
+        memcpy(packed, tile, (size_t)k->tile_bytes);
+}

@@ -91,7 +91,7 @@ static oct_status measure_int8(const oct_byte_product *k, double *gops)
         oct_bench_fill((uint8_t *)tile, codes, (uint32_t)at);
         for (int i = 0; i < codes; i++)
             if (tile[i] == INT8_MIN) tile[i] = -INT8_MAX;
-        k->pack_tile(tile, (int8_t *)b.panels + at);
+        oct_pack_tile(k, tile, (int8_t *)b.panels + at);
     }
     *gops = best_gops(&b);
 out:

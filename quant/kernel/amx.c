@@ -29,11 +29,6 @@ INLINE void end_row(int64_t panels, const oct_product *p, int64_t column, uint8_
 #define TILE_END end_row
 #include "core/product/tile.h"
 
-static void pack_tile(const int8_t *tile, int8_t *packed)
-{
-    memcpy(packed, tile, TILE_PITCH);
-}
-
 static void product(const oct_product *p)
 {
     if (tile_pays(p))
@@ -82,7 +77,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_amx = {
     .isa = OCT_ISA_AMX,
     .name = "amx",
-    .bytes = {TILE_COLUMNS, TILE_PITCH, pack_tile, product},
+    .bytes = {TILE_COLUMNS, TILE_PITCH, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -24,11 +24,6 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
     return (lanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)w);
 }
 
-static void pack_tile(const int8_t *tile, int8_t *packed)
-{
-    memcpy(packed, tile, TILE_BYTES);
-}
-
 #define PANEL_NAME product
 #define PANEL_LANES COLUMNS
 #define PANEL_TILE TILE_BYTES
@@ -211,7 +206,7 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
     .name = "avx512vnni",
-    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
+    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -40,11 +40,6 @@ INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, weights t)
     return vdotq_s32(vaddq_s32(sum, t.missing), codes, t.w);
 }
 
-static void pack_tile(const int8_t *from, int8_t *packed)
-{
-    memcpy(packed, from, TILE_BYTES);
-}
-
 #define PANEL_NAME product
 #define PANEL_LANES COLUMNS
 #define PANEL_TILE TILE_BYTES
@@ -97,7 +92,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
-    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
+    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -61,7 +61,7 @@ static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, in
             else
                 memcpy(tile + c * OCT_WORD, from, (size_t)(k - at));
         }
-        kernel->bytes.pack_tile(tile, packed);
+        oct_pack_tile(&kernel->bytes, tile, packed);
     }
     return packed;
 }

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static void pack_tile(const int8_t *tile, int8_t *packed)
-{
-    memcpy(packed, tile, OCT_WORD);
-}
-
 static int32_t dot_product(const oct_product *p, const uint8_t *x, const int8_t *panel)
 {
     int32_t sum = 0;
@@ -86,7 +81,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_ref = {
     .isa = OCT_ISA_REF,
     .name = "ref",
-    .bytes = {1, OCT_WORD, pack_tile, product},
+    .bytes = {1, OCT_WORD, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -25,11 +25,6 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
     return (lanes)VNNI256_MADD((__m256i)sum, (__m256i)codes, (__m256i)w);
 }
 
-static void pack_tile(const int8_t *tile, int8_t *packed)
-{
-    memcpy(packed, tile, TILE_BYTES);
-}
-
 #define PANEL_NAME product
 #define PANEL_LANES COLUMNS
 #define PANEL_TILE TILE_BYTES
@@ -92,7 +87,7 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel VNNI256_TABLE = {
     .isa = OCT_ISA_AVXVNNI,
     .name = "avxvnni",
-    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
+    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
