@@ -67,6 +67,7 @@ typedef struct oct_draws {
     uint64_t seed, update;
     int64_t first_sample; /* of the update: where the batch begins that is at hand, of several */
     uint32_t calls;       /* of what draws, in this forward */
+    uint32_t roundings;   /* calls of layers whose gradients are rounded at random */
 } oct_draws;
 
 /* One leaf of a batch can be watched: what it alone adds to every sum over the batch (loss, statistics, the gradient of
@@ -86,21 +87,22 @@ struct oct_context {
                                  /* others may not be there while it runs part by part */
     oct_draws draws;             /* of this step */
     oct_leaf_watch watch;
-    bool met;                      /* all ranks have synchronized for a sum of this step */
-    oct_batch_part part;           /* set by who begins forwards, kept over them */
-    bool record;                   /* keep a tape */
-    bool release_on_backward;      /* backward gives back what the forward made as it runs, so   */
-                                   /* tensors that ops made may not be read after it; set by who */
-                                   /* begins steps, kept over them */
-    oct_numerics numerics;         /* of the backward of quantized layers */
-    oct_node *last;                /* tape */
-    oct_trace *trace;              /* records the graph while not NULL */
-    oct_lifetimes *lifetimes;      /* without a tape: frees what is read no more; or NULL */
-    oct_op_args args;              /* of the functional op at hand, for the trace */
-    oct_interceptor *interceptor;  /* of the prepared root that runs, or NULL */
-    int atomic_depth;              /* > 0 inside an atomic module: what it calls is no call site */
-    oct_module *module;            /* innermost module being called; messages name it */
-    oct_module *hook;              /* whose hooks run, or NULL: what they call are call sites too */
+    bool met;                     /* all ranks have synchronized for a sum of this step */
+    oct_batch_part part;          /* set by who begins forwards, kept over them */
+    bool record;                  /* keep a tape */
+    bool release_on_backward;     /* backward gives back what the forward made as it runs, so   */
+                                  /* tensors that ops made may not be read after it; set by who */
+                                  /* begins steps, kept over them */
+    oct_numerics numerics;        /* of the backward of quantized layers */
+    struct oct_grad_gates *gates; /* where those are int8 (quant/module/quant_modules.h); or NULL */
+    oct_node *last;               /* tape */
+    oct_trace *trace;             /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;     /* without a tape: frees what is read no more; or NULL */
+    oct_op_args args;             /* of the functional op at hand, for the trace */
+    oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
+    int atomic_depth;             /* > 0 inside an atomic module: what it calls is no call site */
+    oct_module *module;           /* innermost module being called; messages name it */
+    oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
     struct oct_param *open_params; /* parameters whose leaf gradients await their fold */
     /* Leaves of a norm group, a power of two, or 0: the whole batch; set by who begins steps, who then sums the notes
      * too (op/norm_groups.h). */

@@ -12,6 +12,7 @@ typedef enum oct_stream {
     OCT_STREAM_TEST = 4,
     OCT_STREAM_SPLIT = 5,
     OCT_STREAM_DROPOUT = 6,
+    OCT_STREAM_ROUND = 7,
 } oct_stream;
 
 /* Draws four 32-bit words by Philox4x32-10 with key = seed and counter = (index, stream, sub). */

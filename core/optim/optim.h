@@ -47,6 +47,10 @@ typedef struct oct_optim {
     int64_t updates; /* done so far, with the one at hand */
     /* Of what is updated; part of a checkpoint as the slots are; none at first. */
     oct_average average;
+    /* Whole numbers that whoever makes the gradients keeps from update to update, such as how exact they are; borrowed,
+     * and part of a checkpoint where there are some. */
+    int64_t *tiers;
+    int64_t num_tiers;
 } oct_optim;
 
 typedef struct oct_optim_type {

@@ -92,6 +92,12 @@ oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const
         snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
         OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}, false));
     }
+    if (optim && optim->num_tiers > 0) {
+        const oct_tensor tiers = {
+            .dtype = OCT_S64, .shape = OCT_SHAPE(optim->num_tiers), .data = optim->tiers};
+        const oct_value_range counts = {0, 1e6};
+        OCT_TRY(add_array(list, "optimizer/gradient_tiers", &tiers, counts, false));
+    }
     return l.average ? oct_module_state(root, add_trained, &l) : OCT_OK;
 }
 

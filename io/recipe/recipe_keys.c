@@ -241,6 +241,10 @@ static void check_quant(const oct_recipe_source *s, const oct_recipe *recipe)
     for (int i = 0; i < recipe->quant_setters.count; i++)
         if (!oct_setter_parse(&words, recipe->quant_setters.value[i], flaw))
             oct_recipe_report_keys(s, setters, setters, "quant.setters: item %d: %s", i + 1, flaw);
+    if (recipe->numerics_int16.count > 0 && recipe->numerics != OCT_NUMERICS_INT8)
+        oct_recipe_report_keys(s, OCT_KEY_AT_numerics_int16, OCT_KEY_AT_numerics,
+                               "numerics_int16 is for numerics: int8, but that is %s; leave it out",
+                               oct_numerics_name(recipe->numerics));
     if (recipe->qat_fold_batch_norm && recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
         oct_recipe_report_keys(
             s, fold, mode,

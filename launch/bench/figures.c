@@ -135,12 +135,14 @@ static oct_status bench_step(oct_bench *bench)
     /* At the peak, forward and backward each take the time that the rate of their number type allows. */
     const double forward = each * (double)work.forward,
                  backward = each * (double)(work.grad_weight + work.grad_input);
-    const bool bf16 = bench->qat && bench->numerics == OCT_NUMERICS_BF16;
+    static const oct_roof roofs[] = {[OCT_NUMERICS_BF16] = OCT_ROOF_BF16,
+                                     [OCT_NUMERICS_F32] = OCT_ROOF_F32,
+                                     [OCT_NUMERICS_INT8] = OCT_ROOF_INT8};
     OCT_TRY_OUT(oct_peak_measure(oct_cpu_isa(), &peak));
     timed.operations = forward + backward;
-    timed.peak =
-        timed.operations / (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
-                            backward / peak.gops[bf16 ? OCT_ROOF_BF16 : OCT_ROOF_F32]);
+    timed.peak = timed.operations /
+                 (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
+                  backward / peak.gops[bench->qat ? roofs[bench->numerics] : OCT_ROOF_F32]);
     if (bench->session->group->rank == 0) print_figure(bench, &timed, &timings);
 out:
     oct_program_free(&program);

@@ -14,7 +14,7 @@ static const oct_option options[] = {
                          "repetitions that count (default: step 10, infer half a second)"),
     [MODE] = OCT_TEXT(0, "--mode", "float|qat", "step: which (default qat)"),
     [NUMERICS] =
-        OCT_TEXT(0, "--numerics", "bf16|f32", "step: of the backward of QAT (default bf16)"),
+        OCT_TEXT(0, "--numerics", "bf16|f32|int8", "step: of the backward of QAT (default bf16)"),
     [IMAGE] = OCT_TEXT(0, "--image", "HxWxC",
                        "step, infer --model: size of the images (default 32x32x3)"),
     [GROUP] = OCT_TEXT(0, "--norm-group", "GROUP",

@@ -16,8 +16,8 @@ enum { BATCH = 128, LEAF = 8, EPOCHS_MAX = 10000, LR_MAX = 100, THREADS_MAX = 25
 /* Settings. */
 
 static const char *const allowed[] = {
-    "optimizer.", "loss.", "metrics=",           "numerics=", "batch.leaf=", "batch_norm.group=",
-    "float.",     "qat.",  "calibrate.batches=", "quant.",    "ema."};
+    "optimizer.", "loss.", "metrics=",           "numerics", "batch.leaf=", "batch_norm.group=",
+    "float.",     "qat.",  "calibrate.batches=", "quant.",   "ema."};
 static const char *const refused[] = {
     "float.epochs=", "float.lr=",          "qat.epochs=",
     "qat.lr=",       "quant.flash_limit=", "quant.scratch_limit="};

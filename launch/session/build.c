@@ -340,6 +340,15 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
     options.num_setters = setters.count;
     const oct_example example = oct_dataset_inputs(data, NULL, 1, 0, 1);
     if (status == OCT_OK) status = oct_prepare(model, &example, &options, report);
+    for (int i = 0; i < recipe->numerics_int16.count && status == OCT_OK; i++) {
+        const char *path = recipe->numerics_int16.value[i];
+        const oct_module *layer = oct_module_find(*model, path);
+        if (!layer || layer->type != &oct_qat_conv_type)
+            status = oct_fail(OCT_PREPARE,
+                              "numerics_int16: '%s' is no quantized layer with weights; `octet "
+                              "inspect --tree` lists the paths",
+                              path);
+    }
     oct_free(&setters.words);
     oct_free(&setters.templates);
     oct_free(&setters.list);

@@ -191,10 +191,27 @@ void oct_record_step(oct_train_run *run, oct_phase phase, const oct_step_result 
 {
     const int64_t step = run->trainer.step;
     const int64_t every = run->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
+    const oct_grad_gates *gates = &run->trainer.training.gates; /* of int8 gradients */
     oct_progress *progress = &run->progress;
     const double now = oct_seconds(), seconds = now - progress->last;
     progress->last = now;
     if (result->skipped) record_skip(run, phase);
+    for (size_t i = 0; i < gates->count * OCT_GATE_OPERANDS; i++) {
+        static const char *const of[] = {[OCT_GATE_INPUT] = "input", [OCT_GATE_WEIGHT] = "weights"};
+        const oct_grad_gate *gate = &gates->items[i / OCT_GATE_OPERANDS];
+        const char *operand = of[i % OCT_GATE_OPERANDS];
+        const int64_t left = gates->state[i * OCT_GATE_STATES + OCT_GATE_LEFT];
+        char path[256];
+        if (!gate->changed[i % OCT_GATE_OPERANDS] || !oct_train_run_speaks(run)) continue;
+        oct_module_path(gate->layer, path);
+        oct_log(OCT_LOG_INFO, "step %lld: %s: the gradient for its %s has %s", (long long)step,
+                path, operand,
+                left > 0 ? "16 bits for a while, since 8 were too few" : "8 bits again");
+        oct_run_folder_record(&run->folder,
+                              json_pack("{s:s, s:I, s:s, s:s, s:i, s:I}", "kind", "gradient_bits",
+                                        "step", (json_int_t)step, "layer", path, "of", operand,
+                                        "bits", left > 0 ? 16 : 8, "updates", (json_int_t)left));
+    }
     if (run->phase_loss == 0 && isfinite(result->loss)) run->phase_loss = result->loss;
     oct_step_totals_add(&run->recorded, seconds, result);
     oct_step_totals_add(&progress->since, seconds, result);

@@ -56,6 +56,7 @@ static oct_status create_train_step(oct_trainer *trainer)
         .metric = recipe->data_goal != OCT_GOAL_NONE ? oct_task_step_metric(recipe, NULL) : NULL,
     };
     trainer->training.numerics = recipe->numerics;
+    trainer->training.int16_layers = &recipe->numerics_int16;
     trainer->training.norm_group = oct_recipe_norm_group(recipe);
     trainer->training.seed = (uint64_t)recipe->seed;
     const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};
@@ -370,4 +371,40 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     if (trainer->saver) trainer->saver->step = trainer->step;
     if (!oct_trainer_done(trainer)) oct_average_swap(&trainer->training.optim.average, false);
     return OCT_OK;
+}
+
+oct_status oct_trainer_compare_gradients(oct_trainer *trainer, int64_t batches,
+                                         oct_error_sums *sums)
+{
+    oct_train_step *training = &trainer->training;
+    const oct_params *params = &training->params;
+    const oct_numerics numerics[] = {trainer->recipe->numerics, OCT_NUMERICS_F32};
+    float *kept = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_alloc(&kept, (size_t)params->numel, sizeof *kept));
+    for (int64_t i = 0; i < 2 * batches; i++) {
+        const int64_t number = i / 2 % trainer->plan.epoch_batches;
+        oct_batch batch;
+        oct_leaves leaves;
+        training->numerics = numerics[i % 2];
+        training->update = (uint64_t)(i / 2);
+        OCT_TRY_OUT(
+            oct_train_step_begin(training, 1, oct_loader_samples(&trainer->loader, number), 0));
+        OCT_TRY_OUT(oct_trainer_fetch(trainer, 0, number, &batch, &leaves));
+        OCT_TRY_OUT(oct_trainer_ask(trainer, &leaves, &batch));
+        OCT_TRY_OUT(oct_train_step_accumulate(training, &batch));
+        for (size_t k = 0; k < params->count; k++) {
+            const oct_param *param = params->items[k];
+            const int64_t n = oct_numel(&param->value);
+            float *values = kept + param->offset;
+            if (i % 2 == 0) memcpy(values, param->grad, (size_t)n * sizeof *values);
+            if (i % 2 == 1) oct_error_add(&sums[k], param->grad, values, n);
+            if (i % 2 == 1 && param->value.shape.ndim > 1)
+                oct_error_add(&sums[params->count], param->grad, values, n);
+        }
+    }
+out:
+    training->numerics = numerics[0];
+    oct_free(&kept);
+    return status;
 }

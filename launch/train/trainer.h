@@ -12,6 +12,7 @@
 #include "launch/session/plan.h"
 #include "launch/session/session.h"
 #include "launch/train/rank_checks.h"
+#include "quant/layers/layer_source.h"
 #include "quant/train/train_step.h"
 
 #include <math.h>
@@ -194,3 +195,7 @@ static inline int64_t oct_early_stopping_best(const oct_early_stopping *stopping
 /* Applies to a plan what was decided. OCT_DATA when it cannot be of this plan; path: where it comes from. */
 oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
                                     const char *path) OCT_NODISCARD;
+/* Collective, in QAT: compares the gradients of batches, from the first epoch's first on, by the recipe's numerics with those
+ * by float32: adds to the sums of each bound parameter, and to those of all weights, which follow. Nothing is learned. */
+oct_status oct_trainer_compare_gradients(oct_trainer *trainer, int64_t batches,
+                                         oct_error_sums *sums) OCT_NODISCARD;

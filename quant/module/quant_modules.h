@@ -102,7 +102,47 @@ typedef struct oct_qat_conv {
     const oct_identity_module *operand;
     oct_hold hold;
     oct_moments *moments; /* of the codes that come in, while a correction collects them; or NULL */
+    int64_t gate;         /* number of its gate, from 1 on; 0: it has none */
 } oct_qat_conv;
+
+/* The gate of int8 gradients. A layer's backward makes codes of the gradient of its sums twice, once for each of its
+ * products. Where 8 bits are too few for one of them, since some values are far above the others of their scale, its codes
+ * get two digits of 8 bits for a while.
+ *
+ * In every OCT_GATE_EVERY-th update a backward sums, in units of a 256th of a code, the squares of the errors (E) and of
+ * what became codes (S). An error above 10 %, that is E * 100 > S, twice in succession gives the operand two digits for
+ * OCT_GATE_UPDATES updates; then 8 bits are tried again. The sums are whole numbers over all leaves and ranks, so all
+ * ranks decide the same, and neither ranks nor threads change it. The training step keeps the gates (train_step.h). */
+enum { OCT_GATE_EVERY = 64, OCT_GATE_UPDATES = 4096 };
+/* The operands of the gradients of the input and of the weights; the sums; what is kept from update to update: how often
+ * the error was too large, in succession, and how many updates with two digits are left. */
+enum { OCT_GATE_INPUT, OCT_GATE_WEIGHT, OCT_GATE_OPERANDS };
+enum { OCT_GATE_ERROR, OCT_GATE_SIGNAL, OCT_GATE_SUMS };
+enum { OCT_GATE_FAILURES, OCT_GATE_LEFT, OCT_GATE_STATES };
+
+typedef struct oct_grad_gate {
+    const oct_module *layer;         /* an oct_qat_conv */
+    bool named;                      /* both operands have two digits for good */
+    bool changed[OCT_GATE_OPERANDS]; /* from one digit to two or back, by the last update */
+    int64_t sums[OCT_GATE_OPERANDS][OCT_GATE_SUMS]; /* of this rank; after the update: of all */
+} oct_grad_gate;
+
+typedef struct oct_grad_gates {
+    oct_grad_gate *items; /* in order of the tree */
+    size_t count, capacity;
+    int64_t *state; /* (count, OCT_GATE_OPERANDS, OCT_GATE_STATES) */
+    bool measures;  /* the update at hand is one that is judged */
+} oct_grad_gates;
+
+/* How many digits the codes of an operand have, 1 or 2; gate: its number. gates NULL: 1. */
+static inline int oct_grad_gate_digits(const oct_grad_gates *gates, int64_t gate, int operand)
+{
+    const int64_t at = (gate - 1) * OCT_GATE_OPERANDS + operand;
+    return gates && (gates->items[gate - 1].named ||
+                     gates->state[at * OCT_GATE_STATES + OCT_GATE_LEFT] > 0)
+               ? 2
+               : 1;
+}
 
 /* Weight and bias of a conv2d, conv_transpose2d or linear; the bias may be NULL. */
 static inline oct_param *oct_layer_weight(const oct_module *layer)

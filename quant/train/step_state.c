@@ -12,11 +12,13 @@
 static const void *const nonfinite_words[] = {OCT_NONFINITE_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_nonfinite_table = OCT_REGISTRY("a mode", nonfinite_words);
 
-/* The numbers of the control reduction; the observers' keys follow. */
+/* The numbers of the control reduction; the observers' keys follow, then in some updates the sums of the gates: those of
+ * each rank in a place of their own, so that the maximum over the ranks is what each of them has. */
 enum {
     CONTROL_BAD_GRAD, /* how many parameters there are from the first one with a bad gradient on */
     CONTROL_FLAGS,
     CONTROL_KEYS = CONTROL_FLAGS + OCT_STEP_FLAGS,
+    GATE_NUMBERS = OCT_GATE_OPERANDS * OCT_GATE_SUMS, /* of a gate and rank */
 };
 
 /* The state, as spans of memory that are digested, copied and put back. */
@@ -59,6 +61,8 @@ static oct_status list_state(oct_train_step *s)
     for (int i = 0; i < optim->num_slots && status == OCT_OK; i++)
         status = add_span(&s->state, optim->slot[i], (size_t)optim->numel * sizeof(float));
     if (status == OCT_OK) status = oct_module_state(s->root, add_average_span, s);
+    if (status == OCT_OK)
+        status = add_span(&s->state, optim->tiers, (size_t)optim->num_tiers * sizeof *optim->tiers);
     if (status != OCT_OK) free_state(&s->state);
     return status;
 }
@@ -139,6 +143,9 @@ static void unbind_model(oct_train_step *s)
     destroy_undo(&s->undo);
     free_state(&s->state);
     oct_quantizers_free(&s->quantizers);
+    oct_free(&s->gates.items);
+    oct_free(&s->gates.state);
+    s->gates = (oct_grad_gates){0};
     oct_optim_destroy(&s->optim);
     oct_params_unbind(&s->params);
 }
@@ -147,6 +154,23 @@ oct_status oct_train_step_renew_memory(oct_train_step *step)
 {
     oct_context_destroy(&step->context);
     return oct_context_create(&step->context, step->group);
+}
+
+/* Gives a layer with weights a gate. */
+static oct_status add_gate(void *user, oct_module *module)
+{
+    oct_train_step *s = user;
+    oct_grad_gates *gates = &s->gates;
+    char path[256];
+    if (module->type != &oct_qat_conv_type) return OCT_OK;
+    OCT_TRY(oct_grow(&gates->items, &gates->capacity, gates->count + 1, sizeof *gates->items));
+    oct_grad_gate *gate = &gates->items[gates->count++];
+    *gate = (oct_grad_gate){.layer = module};
+    ((oct_qat_conv *)module)->gate = (int64_t)gates->count;
+    oct_module_path(module, path);
+    for (int i = 0; s->int16_layers && i < s->int16_layers->count; i++)
+        gate->named |= strcmp(path, s->int16_layers->value[i]) == 0;
+    return OCT_OK;
 }
 
 /* Everything that was made for the model before is made anew. */
@@ -162,8 +186,14 @@ oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
     OCT_TRY(oct_optim_create(&step->optim, &step->config, &step->params));
     OCT_TRY(oct_average_create(&step->optim.average, &step->average, root, &step->params));
     OCT_TRY(oct_quantizers_collect(&step->quantizers, root));
+    if (step->numerics == OCT_NUMERICS_INT8) OCT_TRY(oct_module_walk(root, add_gate, step));
+    const size_t tiers = step->gates.count * OCT_GATE_OPERANDS * OCT_GATE_STATES;
+    OCT_TRY(oct_alloc(&step->gates.state, tiers, sizeof(int64_t)));
+    step->optim.tiers = step->gates.state; /* so it goes into checkpoints */
+    step->optim.num_tiers = (int64_t)tiers;
     return oct_alloc(&step->control,
-                     CONTROL_KEYS + 2 * step->quantizers.count + (size_t)step->group->size,
+                     CONTROL_KEYS + 2 * step->quantizers.count +
+                         (size_t)step->group->size * (1 + step->gates.count * GATE_NUMBERS),
                      sizeof(int64_t));
 }
 
@@ -262,6 +292,11 @@ oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t s
               "batch, and a sample in each",
               (long long)batches, (long long)samples);
     oct_quantizers_discard_batch(&step->quantizers);
+    step->gates.measures = step->update % OCT_GATE_EVERY == OCT_GATE_EVERY - 1;
+    for (size_t i = 0; i < step->gates.count; i++) {
+        memset(step->gates.items[i].sums, 0, sizeof step->gates.items[i].sums);
+        memset(step->gates.items[i].changed, 0, sizeof step->gates.items[i].changed);
+    }
     step->sums = (oct_step_sums){.batches = batches, .samples = samples, .lr = lr};
     if (step->nonfinite == OCT_NONFINITE_SKIP || step->audit.on) OCT_TRY(copy_state(step));
     /* Rows for the gradients that wait: as many as a binary counter up to `batches` has digits. */
@@ -304,7 +339,13 @@ oct_status oct_step_reduce_control(oct_train_step *s, int64_t bad)
     control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
     memcpy(control + CONTROL_FLAGS, s->flag, sizeof s->flag);
     oct_quantizers_keys(&s->quantizers, keys);
-    OCT_TRY(max_over_ranks(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
+    int64_t *sums = keys + 2 * s->quantizers.count;
+    const size_t each = s->gates.measures ? s->gates.count * GATE_NUMBERS : 0;
+    const size_t ranks = (size_t)s->group->size, own = (size_t)s->group->rank * each;
+    memset(sums, 0, ranks * each * sizeof *sums);
+    for (size_t i = 0; i < each / GATE_NUMBERS; i++)
+        memcpy(sums + own + i * GATE_NUMBERS, s->gates.items[i].sums, GATE_NUMBERS * sizeof *sums);
+    OCT_TRY(max_over_ranks(s, sums + ranks * each - control));
     memcpy(s->flag, control + CONTROL_FLAGS, sizeof s->flag);
     bad = control[CONTROL_BAD_GRAD];
     if (bad > 0) return oct_params_fail(&s->params, count - bad, true, s->root);
@@ -312,7 +353,32 @@ oct_status oct_step_reduce_control(oct_train_step *s, int64_t bad)
     return oct_quantizers_sum_counts(&s->quantizers, s->group);
 }
 
-oct_status oct_step_update_observers(oct_train_step *s)
+oct_status oct_step_update_observers(oct_train_step *s, bool learned)
 {
-    return oct_quantizers_update(&s->quantizers, s->control + CONTROL_KEYS);
+    const oct_grad_gates *gates = &s->gates;
+    const int64_t *keys = s->control + CONTROL_KEYS, *sums = keys + 2 * s->quantizers.count;
+    const size_t each = gates->count * GATE_NUMBERS;
+    OCT_TRY(oct_quantizers_update(&s->quantizers, keys));
+    for (size_t i = 0; learned && i < gates->count * OCT_GATE_OPERANDS; i++) {
+        oct_grad_gate *gate = &gates->items[i / OCT_GATE_OPERANDS];
+        int64_t *total = gate->sums[i % OCT_GATE_OPERANDS];
+        int64_t *state = gates->state + i * OCT_GATE_STATES, was = state[OCT_GATE_LEFT];
+        for (size_t k = 0; gates->measures && k < OCT_GATE_SUMS; k++) {
+            total[k] = 0;
+            for (size_t r = 0; r < (size_t)s->group->size; r++)
+                total[k] += sums[r * each + i * OCT_GATE_SUMS + k];
+        }
+        if (was > 0)
+            state[OCT_GATE_LEFT]--;
+        else if (gates->measures && total[OCT_GATE_ERROR] > total[OCT_GATE_SIGNAL] / 100)
+            state[OCT_GATE_FAILURES]++;
+        else if (gates->measures)
+            state[OCT_GATE_FAILURES] = 0;
+        if (state[OCT_GATE_FAILURES] == 2) {
+            state[OCT_GATE_FAILURES] = 0;
+            state[OCT_GATE_LEFT] = OCT_GATE_UPDATES;
+        }
+        gate->changed[i % OCT_GATE_OPERANDS] = (was > 0) != (state[OCT_GATE_LEFT] > 0);
+    }
+    return OCT_OK;
 }

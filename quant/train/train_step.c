@@ -23,6 +23,7 @@ static oct_leaves split_batch(const oct_train_step *s, int64_t samples)
 static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
+    s->context->gates = s->gates.count > 0 ? &s->gates : NULL;
     s->context->norm_group = s->norm_group;
     s->context->norm_share_all = s->context->group != s->group;
     s->context->release_on_backward = true;
@@ -336,7 +337,7 @@ static oct_status update_parameters(oct_train_step *s, oct_step_result *result)
     result->grad_norm = oct_optim_step(&s->optim, &s->params, s->sums.lr);
     const int64_t bad_value = oct_params_find_bad(&s->params, false);
     if (bad_value >= 0) return oct_params_fail(&s->params, bad_value, false, s->root);
-    OCT_TRY(oct_step_update_observers(s));
+    OCT_TRY(oct_step_update_observers(s, true));
     oct_average_update(&s->optim.average, s->optim.updates);
     return OCT_OK;
 }
@@ -402,7 +403,7 @@ oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, floa
 static oct_status update_ranges(oct_train_step *s)
 {
     OCT_TRY(oct_step_reduce_control(s, -1));
-    return oct_step_update_observers(s);
+    return oct_step_update_observers(s, false);
 }
 
 oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, void *y)

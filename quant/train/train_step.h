@@ -24,6 +24,7 @@
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
+#include "quant/module/quant_modules.h"
 
 /* Samples and what to make of them. Shapes are those of the global batch, whose samples all inputs have
  * in front; the arrays hold this rank's samples of it, as oct_leaves_split(samples, leaf, rank, size)
@@ -117,7 +118,8 @@ typedef struct oct_train_step {
     int64_t batch, leaf;
     /* The caller may set these between steps. */
     oct_loss_spec loss;    /* softmax cross-entropy, and the metric top1 beside it */
-    oct_numerics numerics; /* OCT_NUMERICS_F32 */
+    oct_numerics numerics; /* OCT_NUMERICS_F32; int8 gradients have gates from the next rebind on */
+    const oct_texts *int16_layers; /* whose int8 gradients have two digits; borrowed; or NULL */
     oct_nonfinite
         nonfinite; /* OCT_NONFINITE_STOP; skipping takes a copy of all state at each step */
     int64_t
@@ -133,6 +135,7 @@ typedef struct oct_train_step {
     oct_params params;
     oct_optim optim;
     oct_quantizers quantizers; /* none before prepare */
+    oct_grad_gates gates;      /* of int8 gradients; otherwise none */
     const void *graph;         /* of the prepare that this was bound after, or NULL */
     int64_t *control;          /* the numbers of the control reduction */
     oct_average_options average;

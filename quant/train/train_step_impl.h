@@ -16,5 +16,5 @@ void oct_step_swap_state(oct_train_step *s);
 oct_status oct_step_reduce_control(oct_train_step *s, int64_t bad) OCT_NODISCARD;
 /* Collective: takes the maximum over all ranks of the caller's flags alone, for a step that is skipped. */
 oct_status oct_step_reduce_flags(oct_train_step *s) OCT_NODISCARD;
-/* Moves the ranges by what the control reduction has brought. */
-oct_status oct_step_update_observers(oct_train_step *s) OCT_NODISCARD;
+/* Moves the ranges by what the control reduction has brought; learned: and the gates of int8 gradients. */
+oct_status oct_step_update_observers(oct_train_step *s, bool learned) OCT_NODISCARD;

@@ -252,6 +252,19 @@ Test(invariance, products_of_openblas_give_the_same_files_on_any_ranks_and_threa
     oct_process_free(&job);
 }
 
+/* Two layers have codes of 16 bits. */
+Test(invariance, int8_gradients_give_the_same_files_on_any_ranks_threads_and_instruction_set)
+{
+    setting codes = with(&resnet, "numerics=int8", "numerics_int16=[stem.0, blocks.4.add]");
+    write_cifar(30);
+    check_ranks(&codes, 2);
+    setenv("OCT_ISA", "avx2", 1);
+    oct_process job = train(&codes, 1, 1, "avx2");
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+    check_same_run("ranks1-threads1", "avx2");
+}
+
 Test(invariance, current_scales_give_the_same_files_on_any_ranks_and_threads)
 {
     setting current = with(&resnet, "quant.scales=current", NULL);
@@ -319,7 +332,8 @@ static void train_and_kill(const setting *s, int ranks, int step, const char *na
 
 Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_files)
 {
-    setting longer = cnn; /* 16 steps an epoch: 16 float, 2 calibrate, 32 qat */
+    /* 16 steps an epoch: 16 float, 2 calibrate, 32 qat */
+    setting longer = with(&cnn, "numerics=int8", NULL);
     longer.keys[0] = "batch.size=64";
     longer.keys[1] = "data.train_limit=1000";
     longer.keys[2] = "batch.leaf=8";

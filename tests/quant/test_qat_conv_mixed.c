@@ -585,7 +585,7 @@ static void check_same(const conv_case *v, way first, way second)
 
 static void check_threads(const conv_case *v)
 {
-    for (oct_numerics numerics = OCT_NUMERICS_BF16; numerics <= OCT_NUMERICS_F32; numerics++)
+    for (oct_numerics numerics = OCT_NUMERICS_BF16; numerics <= OCT_NUMERICS_INT8; numerics++)
         check_same(v, (way){.threads = 1, .numerics = numerics},
                    (way){.threads = 3, .numerics = numerics});
 }
@@ -607,23 +607,22 @@ Test(qat_conv_mixed, accumulators_held_or_computed_again_change_no_bit, .timeout
     each_case(check_hold);
 }
 
-/* Rounding to bfloat16 is off by 2^-9 of a value at most; sums of random terms stay well below. */
-static void check_numerics(const conv_case *v)
+/* Rounding to bfloat16 is off by 2^-9 of a value at most, to 8 bits by a code; sums of random terms stay well below. */
+static void check_close(const conv_case *v, oct_numerics numerics, double bound)
 {
-    const double bound = 0x1p-8;
     stepped s[2];
     stepped_begin(&s[0], v, (way){.threads = 1, .numerics = OCT_NUMERICS_F32});
-    stepped_begin(&s[1], v, (way){.threads = 1, .numerics = OCT_NUMERICS_BF16});
+    stepped_begin(&s[1], v, (way){.threads = 1, .numerics = numerics});
     oct_check_bits_f32(s[1].y->data, s[0].y->data, oct_numel(s[0].y), "output");
     for (size_t i = 0; i < s[0].params.count; i++) {
         const oct_param *p = s[0].params.items[i];
-        const float *f32 = s[0].params.grads + p->offset, *bf16 = s[1].params.grads + p->offset;
+        const float *f32 = s[0].params.grads + p->offset, *other = s[1].params.grads + p->offset;
         const int64_t n = oct_numel(&p->value);
         if (p->value.shape.ndim == 1) /* of biases and batch norms nothing is rounded */
-            oct_check_bits_f32(bf16, f32, n, p->name);
+            oct_check_bits_f32(other, f32, n, p->name);
         else
-            cr_assert_leq(distance(bf16, f32, n), bound, "kind %d: %s is off by %g", v->kind,
-                          p->name, distance(bf16, f32, n));
+            cr_assert_leq(distance(other, f32, n), bound, "kind %d: %s is off by %g", v->kind,
+                          p->name, distance(other, f32, n));
     }
     const int64_t n = oct_numel(s[0].b.input[0]);
     const double off = distance(s[1].b.input[0]->grad, s[0].b.input[0]->grad, n);
@@ -633,7 +632,13 @@ static void check_numerics(const conv_case *v)
     stepped_end(&s[1]);
 }
 
-Test(qat_conv_mixed, bfloat16_is_float32_to_its_rounding, .timeout = 300)
+static void check_numerics(const conv_case *v)
+{
+    check_close(v, OCT_NUMERICS_BF16, 0x1p-8);
+    check_close(v, OCT_NUMERICS_INT8, 0x1p-5);
+}
+
+Test(qat_conv_mixed, other_numerics_are_float32_to_their_rounding, .timeout = 300)
 {
     each_case(check_numerics);
 }
@@ -772,4 +777,59 @@ Test(qat_conv_mixed, refuses_what_does_not_fit)
     check_refused(&v, shift,
                   "middle: only a target that requantizes in float can add a second addend");
     check_refused(&v, turn_off, "middle: codes came in while its own fake-quant is off");
+}
+
+/* Gradients that are 0 but for a few, so that with a live batch norm most of dC is below half a code. */
+static void draw_step(stepped *s, int draw)
+{
+    const int64_t n = oct_numel(s->y);
+    float *grad = calloc((size_t)n, sizeof *grad);
+    oct_params_zero(&s->params);
+    s->y = bench_forward(&s->b, true);
+    s->b.cx->draws.update = (uint64_t)draw;
+    oct_fill_normal(grad, n, 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
+    for (int64_t i = 0; i < n; i++)
+        grad[i] *= i / CASE_O % 16 == 0 ? 1.0f : 0.0f;
+    bench_backward(&s->b, s->y, grad);
+    OK(oct_params_reduce(&s->params, &oct_collective_one, &s->b.leaves));
+    free(grad);
+}
+
+Test(qat_conv_mixed, int8_gradients_are_right_in_the_mean, .timeout = 60)
+{
+    enum { DRAWS = 2000, MOST = 1024 };
+    const conv_case v = {.kind = CONV_PLAIN,
+                         .target = "x86",
+                         .in_bits = 8,
+                         .out_bits = 8,
+                         .batch_norm = true,
+                         .live = true};
+    static double sum[2][MOST], square[2][MOST];
+    stepped s[2];
+    stepped_begin(&s[0], &v, (way){.threads = 1, .numerics = OCT_NUMERICS_F32});
+    stepped_begin(&s[1], &v, (way){.threads = 1, .numerics = OCT_NUMERICS_INT8});
+    const int64_t offset = case_conv(&s[0].b)->layer->params[0]->offset;
+    const int64_t n[2] = {oct_numel(&case_conv(&s[0].b)->layer->params[0]->value),
+                          oct_numel(s[0].b.input[0])};
+    cr_assert(n[0] <= MOST && n[1] <= MOST);
+    draw_step(&s[0], 0);
+    for (int draw = 0; draw < DRAWS; draw++) {
+        draw_step(&s[1], draw);
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; i < n[k]; i++) {
+                const float *right = k ? s[0].b.input[0]->grad : s[0].params.grads + offset;
+                const float *got = k ? s[1].b.input[0]->grad : s[1].params.grads + offset;
+                const double off = (double)got[i] - (double)right[i];
+                sum[k][i] += off;
+                square[k][i] += off * off;
+            }
+    }
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < n[k]; i++) {
+            const double error = sqrt(square[k][i]) / DRAWS; /* of the mean */
+            cr_assert_leq(fabs(sum[k][i] / DRAWS), 5 * error, "%d: element %d is off by %g, +- %g",
+                          k, (int)i, sum[k][i] / DRAWS, error);
+        }
+    stepped_end(&s[0]);
+    stepped_end(&s[1]);
 }

@@ -166,6 +166,7 @@ static oct_status train(life *l)
     OCT_TRY(steps(l, 3, 0.05f));
     if (l->options.method == OCT_METHOD_EAGER) OCT_TRY(fuse_by_hand(l));
     OCT_TRY(oct_prepare(&l->root, &example, &l->options, NULL));
+    if (l->fold == LATER) l->step.numerics = OCT_NUMERICS_INT8;
     OCT_TRY(oct_train_step_rebind(&l->step, l->root));
     OCT_TRY(oct_set_fake_quant(l->root, OCT_STATE_CALIBRATION));
     OCT_TRY(oct_train_step_forward(&l->step, &batch, NULL));

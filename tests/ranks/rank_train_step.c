@@ -55,9 +55,9 @@ static oct_module *build(void)
     append(root, oct_relu_create(&item), &item);
     append(root, oct_conv2d_create(&item, 8, 6, plain, true), &item);
     append(root, oct_avg_pool_create(&item, pool), &item);
-    append(root, oct_conv_transpose2d_create(&item, 6, 8, uneven, true), &item);
+    append(root, oct_conv_transpose2d_create(&item, 6, 32, uneven, true), &item);
     append(root, oct_max_pool_create(&item, pool), &item);
-    append(root, oct_linear_create(&item, 8, 8, false), &item); /* at each pixel */
+    append(root, oct_linear_create(&item, 32, 8, false), &item); /* at each pixel */
     append(root, oct_global_avg_pool_create(&item), &item);
     append(root, oct_linear_create(&item, 8, CLASSES, true), &item);
     RANK_OK(comm, oct_init_parameters(root, 5));
@@ -116,7 +116,8 @@ static void measure(const oct_collective *group, const oct_leaves *leaves, int64
     sums[4] = value_of(&oct_metric_mean_ap, group, leaves, &rows);
 }
 
-static void print_digest(oct_module *root, const oct_step_result *result, const double sums[SUMS])
+static void print_digest(oct_module *root, const oct_step_result *result, const double sums[SUMS],
+                         uint64_t gates)
 {
     uint8_t digest[32];
     char hex[65];
@@ -126,6 +127,7 @@ static void print_digest(oct_module *root, const oct_step_result *result, const 
     oct_sha256_add(state, &result->loss, sizeof result->loss);
     oct_sha256_add(state, &result->metric, sizeof result->metric);
     oct_sha256_add(state, sums, SUMS * sizeof *sums);
+    oct_sha256_add(state, &gates, sizeof gates);
     oct_sha256_end(&state, digest);
     if (oct_comm_rank(comm) == 0) printf("digest %s\n", oct_hex(digest, hex));
 }
@@ -160,6 +162,19 @@ static uint64_t totals_of(const oct_params *params)
         const size_t bytes = (size_t)oct_numel(&param->value) * sizeof(float);
         all = all * 31 + oct_digest(param->grad, bytes);
     }
+    return all;
+}
+
+/* A digest of what the gates of int8 gradients have summed over all ranks. */
+static uint64_t gates_of(const oct_grad_gates *gates)
+{
+    uint64_t all = 0;
+    int measured = 0;
+    for (size_t i = 0; i < gates->count; i++) {
+        all = all * 31 + oct_digest(gates->items[i].sums, sizeof gates->items[i].sums);
+        measured += gates->items[i].sums[OCT_GATE_WEIGHT][OCT_GATE_SIGNAL] > 0;
+    }
+    RANK_CHECK(comm, measured > 0, "no layer has int8 gradients");
     return all;
 }
 
@@ -198,6 +213,103 @@ static void skip_one(oct_train_step *step, int64_t first)
                result.skipped && step->why[0] && step->flag[1] == step->group->size - 1 &&
                    oct_f32(&param->value)[0] == before,
                "skipped %d, word %d", (int)result.skipped, (int)step->flag[1]);
+}
+
+/* A loss whose derivative is what the targets say. */
+static double no_value(const oct_output_row *row, const oct_loss_options *options)
+{
+    (void)row, (void)options;
+    return 0;
+}
+
+static void target_grad(const oct_output_row *row, const oct_loss_options *options,
+                        oct_loss_scale scale, float *grad)
+{
+    (void)options;
+    for (int64_t i = 0; i < row->n; i++)
+        grad[i] = oct_loss_scaled(scale, (double)row->goal[i]);
+}
+
+/* What is not finite in a gradient is said as with other numerics. */
+static void check_bad_gradient(oct_train_step *step, const oct_batch *batch, float *value)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    const oct_numerics numerics[] = {OCT_NUMERICS_BF16, OCT_NUMERICS_INT8};
+    oct_step_result result;
+    char said[2][256];
+    for (size_t i = 0; i < 3 * 2; i++) {
+        const float before = *value;
+        *value = bad[i / 2];
+        step->numerics = numerics[i % 2];
+        const oct_status status = oct_train_step_run(step, batch, 0.0f, &result);
+        *value = before;
+        RANK_CHECK(comm, status == OCT_NUMERIC, "status %d", (int)status);
+        snprintf(said[i % 2], sizeof said[0], "%s", oct_error_message(0));
+        oct_fail_clear();
+        RANK_CHECK(comm, i % 2 == 0 || strcmp(said[0], said[1]) == 0, "'%s' and '%s'", said[0],
+                   said[1]);
+    }
+}
+
+/* A layer of 64 x 64 planes whose gradient has a value 1,000 times the others in each sample and channel fails at 8 bits:
+ * on all ranks it has two digits after the same update, and 8 bits again where there are no such values. */
+static void check_gate(const oct_collective *group)
+{
+    enum { IMAGES = 3, PLANE = 64 * 64, CHANNELS = 4, NUMEL = IMAGES * PLANE * CHANNELS };
+    static float x[NUMEL], spiked[NUMEL], flat[NUMEL];
+    static const oct_loss_kind kind = {
+        .name = "target", .takes = OCT_LOSS_OF_VALUES, .value = no_value, .grad = target_grad};
+    const oct_qconfig qconfig = oct_qconfig_default();
+    const oct_qconfig_setter setters[] = {oct_setter_float_output(), oct_setter_default(&qconfig)};
+    const oct_prepare_options options = {.method = OCT_METHOD_JIT,
+                                         .target = oct_target_find("x86"),
+                                         .setters = setters,
+                                         .num_setters = 2};
+    const oct_optim_config sgd = {.kind = OCT_SGD};
+    const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
+    const oct_leaves leaves = oct_leaves_split(IMAGES, 1, group->rank, group->size);
+    const int64_t first = oct_leaves_first_sample(&leaves) * PLANE * CHANNELS;
+    const struct {
+        const float *targets;
+        uint64_t update;
+        int64_t left;
+        int digits;
+    } steps[] = {{spiked, OCT_GATE_EVERY - 1, 0, 1},     {spiked, 2 * OCT_GATE_EVERY - 2, 0, 1},
+                 {spiked, 2 * OCT_GATE_EVERY - 1, 0, 2}, {spiked, 3 * OCT_GATE_EVERY - 1, 2, 2},
+                 {flat, 3 * OCT_GATE_EVERY, 1, 1},       {flat, 4 * OCT_GATE_EVERY - 1, 0, 1},
+                 {flat, 5 * OCT_GATE_EVERY - 1, 0, 1}};
+    oct_fill_uniform(x, NUMEL, 1, OCT_STREAM_TEST, 0, 0.0f, 1.0f);
+    for (int i = 0; i < NUMEL; i++) {
+        flat[i] = i % 3 == 0 ? 1e-3f : -1e-3f;
+        spiked[i] = i % (PLANE * CHANNELS) < CHANNELS ? 1.0f : flat[i];
+    }
+    oct_module *root = NULL, *item = NULL;
+    oct_train_step step;
+    oct_step_result result;
+    RANK_OK(comm, oct_sequential_create(&root));
+    append(root, oct_conv2d_create(&item, CHANNELS, CHANNELS, g, false), &item);
+    RANK_OK(comm, oct_init_parameters(root, 5));
+    RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(OCT_SHAPE(1, 64, 64, CHANNELS)), &options, NULL));
+    RANK_OK(comm, oct_train_step_create(&step, root, &sgd, IMAGES, 1, group));
+    step.numerics = OCT_NUMERICS_INT8;
+    step.loss = (oct_loss_spec){.kind = &kind};
+    RANK_OK(comm, oct_train_step_rebind(&step, root));
+    oct_batch batch = {1, {OCT_SHAPE(IMAGES, 64, 64, CHANNELS)}, {x + first}, .rows = PLANE};
+    RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
+    RANK_OK(comm, oct_train_step_forward(&step, &batch, NULL));
+    RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_QAT));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int64_t *left = step.gates.state + OCT_GATE_WEIGHT * OCT_GATE_STATES + OCT_GATE_LEFT;
+        batch.targets = steps[i].targets + first;
+        step.update = steps[i].update;
+        if (steps[i].left > 0) *left = steps[i].left;
+        RANK_OK(comm, oct_train_step_run(&step, &batch, 0.0f, &result));
+        RANK_CHECK(comm, oct_grad_gate_digits(&step.gates, 1, OCT_GATE_WEIGHT) == steps[i].digits,
+                   "%d digits after step %d", 3 - steps[i].digits, (int)i);
+    }
+    check_bad_gradient(&step, &batch, &flat[NUMEL - 1]);
+    oct_train_step_destroy(&step);
+    oct_module_destroy(&root);
 }
 
 static MPI_Comm pair_comm, thread_comm;
@@ -273,15 +385,19 @@ int main(int argc, char **argv)
     skip_one(&step, first);
     audit_one(&step, first);
     RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch.shape[0]), &options, NULL));
+    step.numerics = OCT_NUMERICS_INT8;
     RANK_OK(comm, oct_train_step_rebind(&step, root));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
     RANK_OK(comm, oct_train_step_forward(&step, &batch, NULL));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_QAT));
-    const oct_step_result result = train(&step, 3, first);
+    step.update = OCT_GATE_EVERY - 3;
+    const oct_step_result result = train(&step, 3, first); /* the last is judged by the gates */
+    const uint64_t gates = gates_of(&step.gates);
     oct_train_step_destroy(&step);
     measure(group, &leaves, first, sums);
-    print_digest(root, &result, sums);
+    print_digest(root, &result, sums, gates);
     oct_module_destroy(&root);
+    check_gate(group);
     oct_comm_close(&comm);
     if (argc > 1) end_pair(thread);
     return 0;

@@ -4,6 +4,7 @@
  *     qat_conv_round.c         weights moved to codes that keep what the layer computes
  *     qat_conv_forward.c       a call on codes
  *     qat_conv_backward.c      its gradients
+ *     grad_scales.c            the scales of int8 gradients
  *     norm_grad.c              gradients of batch norm
  *     qat_conv_accumulators.c  passes over the accumulators
  *     qat_conv_constants.c     from weights, batch norm and scales to the constants of the kernels
@@ -11,6 +12,7 @@
 #pragma once
 
 #include "core/base/leaves.h"
+#include "core/kernel/conv.h"
 #include "core/op/norm_groups.h"
 #include "quant/module/quant_modules.h"
 
@@ -27,6 +29,7 @@ typedef struct oct_layer {
     oct_hold hold;
     bool training;
     oct_requantizer requantizer; /* of the target */
+    int64_t gate;                /* number of its gate, from 1 on; 0: none */
 } oct_layer;
 
 /* Arrays over the O output channels; those from `mean` on are of each norm group, one after another. */
@@ -56,6 +59,8 @@ typedef struct oct_qat_saved {
     int64_t mask_stride; /* bytes; the last leaf is followed by one more */
     char *acc;           /* accumulators of all samples, or NULL */
     bool live;           /* batch norm by the batch's statistics */
+    uint32_t
+        call; /* number of the forward's call: what its backward rounds at random follows from it */
 } oct_qat_saved;
 
 /* Allocates arrays of n channels, none dead: in a call's context, or where cx is NULL until oct_channels_free. */
@@ -192,12 +197,28 @@ typedef struct oct_norm_grad {
     double *sums;             /* (local leaves, 2, n): g, g x^ */
 } oct_norm_grad;
 
+/* What a backward makes operands of the gradient with; all but the plan is for int8. */
+typedef struct oct_grad_scales {
+    const oct_conv_plan *plan;
+    oct_grad_gates *gates;         /* or NULL */
+    int digits[OCT_GATE_OPERANDS]; /* of the codes; 0: there are none */
+    size_t digit_bytes;            /* from the rows of one digit to those of the next */
+    /* (local samples, 2, channels): bits of the largest |g| and |x^|, which have the order of the magnitudes, a NaN above
+     * all; then, of a segment's first sample, the factors of the weights' operand, and those of the input's. NULL: the
+     * backward is not int8. */
+    int32_t *most;
+    float *input;  /* scales: (local samples) */
+    float *weight; /* (local leaves, segments of a leaf, channels) */
+    uint32_t *key; /* (local samples, operands) */
+} oct_grad_scales;
+
 /* What the sweeps of a backward go over. */
 typedef struct oct_grad_sweep {
     const oct_qat_saved *saved;
     float *grad;          /* of the output, of all local samples */
     oct_accumulators acc; /* with batch norm, and so is the next one */
     oct_norm_grad norm;
+    oct_grad_scales scales;
     char
         *scratch; /* of each thread, scratch_bytes; its first oct_part_floats floats are a part's */
     size_t scratch_bytes;
@@ -210,6 +231,8 @@ typedef struct oct_grad_leaf {
     float *grad;
     const uint8_t *mask; /* of what is clipped part by part, or NULL */
     float *part;
+    int64_t plane;                      /* positions of a sample */
+    int32_t *most;                      /* of the sweep, from the leaf's first sample on; or NULL */
     int64_t first_channel, end_channel; /* first sweep: those that are summed */
     oct_norm_grad norm;                 /* with batch norm: as the leaf's group has it */
 } oct_grad_leaf;
@@ -256,6 +279,15 @@ void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const fl
 /* Writes dC of a frozen one from a gradient that is clipped already. */
 void oct_norm_grad_frozen(int64_t rows, int64_t n, const float *gain, const float *grad,
                           float *out);
+
+/* Where no batch norm is live, the largest magnitudes of n channels are raised to those of rows, which are clipped. */
+void oct_grad_raise(int64_t rows, int64_t n, const float *grad, int32_t *most);
+/* Makes scales, factors and keys of the largest magnitudes of a leaf, which all are there. */
+void oct_grad_scale_leaf(const oct_context *cx, const oct_grad_sweep *sweep, int64_t number);
+/* Turns rows of dC, the gradient of the sums, into rows of the products' operands, which begin at `to` for the leaf's position
+ * 0, and adds them to the gradient of the bias (or NULL). Codes are arrays of digits, those of the input's operand first. */
+void oct_grad_write_rows(const oct_context *cx, const oct_grad_leaf *leaf, int64_t position,
+                         int64_t rows, const float *grad, float *bias, char *to);
 
 /* A call on codes: the outputs of layer l over x, of shape `out`. */
 typedef struct oct_qat_call {

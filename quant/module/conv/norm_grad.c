@@ -137,6 +137,47 @@ INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, doub
         sum_channel(r, n, c, total);
 }
 
+/* Raises eight bits of magnitudes to those of values. */
+INLINE s32x8 raise(s32x8 most, f32x8 v)
+{
+    const s32x8 bits = (s32x8)v & INT32_MAX, above = bits > most;
+    return (bits & above) | (most & ~above);
+}
+
+OCT_CLONES
+void oct_grad_raise(int64_t rows, int64_t n, const float *grad, int32_t *restrict most)
+{
+    for (int64_t i = 0; i < rows * n; i += n)
+        for (int64_t c = 0; c < n; c++) {
+            int32_t bits;
+            memcpy(&bits, grad + i + c, sizeof bits);
+            bits &= INT32_MAX;
+            most[c] = bits > most[c] ? bits : most[c];
+        }
+}
+
+/* Raises most (2, n) to the largest magnitudes of gradient and normalized input in rows: of 8 channels, then of one. */
+INLINE void raise_rows(const variant kind, const oct_norm_rows *r, int64_t n, int32_t *most)
+{
+    const int64_t end = r->rows * n, last = r->end_channel;
+    int64_t c = r->first_channel;
+    for (; c + 8 <= last; c += 8) {
+        const normalizer f = read_normalizer(kind, &r->normalized, c);
+        s32x8 grad = *(s32x8 *)(most + c), normalized = *(s32x8 *)(most + n + c);
+        for (int64_t i = c; i < end; i += n) {
+            grad = raise(grad, grad_at(kind, r, end, i));
+            normalized = raise(normalized, normalized_at(kind, &r->normalized, &f, end, i));
+        }
+        *(s32x8 *)(most + c) = grad;
+        *(s32x8 *)(most + n + c) = normalized;
+    }
+    for (; c < last; c++)
+        for (int64_t i = c; i < end; i += n) {
+            oct_grad_raise(1, 1, &(float){grad_scalar(r, i)}, most + c);
+            oct_grad_raise(1, 1, &(float){normalized_scalar(&r->normalized, c, i)}, most + n + c);
+        }
+}
+
 /* Calls a loop with the variant for these rows of n channels as its first argument, a constant. */
 #define CALL_VARIANT(r, n, loop, ...)                                                              \
     do {                                                                                           \
@@ -153,10 +194,11 @@ INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, doub
     } while (0)
 
 OCT_CLONES
-static void sum_part(const oct_norm_rows *r, int64_t n, double *total)
+static void sum_part(const oct_norm_rows *r, int64_t n, double *total, int32_t *most)
 {
     const oct_norm_rows rows = *r; /* a copy, which no write to total can change */
     CALL_VARIANT(r, n, sum_rows, &rows, n, total);
+    if (most) CALL_VARIANT(r, n, raise_rows, &rows, n, most);
 }
 
 /* x^ of 16-bit inputs, whose accumulators have 64 bits. */
@@ -213,6 +255,9 @@ oct_grad_leaf oct_grad_leaf_of(const oct_context *cx, const oct_grad_sweep *s, i
         leaf.norm.scale += group;
         leaf.norm.shift += group;
     }
+    leaf.plane = shape->out_h * shape->out_w;
+    if (s->scales.most)
+        leaf.most = s->scales.most + oct_leaf_begin(&cx->leaves, number) * 2 * shape->out_c;
     if (saved->mask && oct_clips_in_parts(saved->layer.fq))
         leaf.mask = saved->mask + number * saved->mask_stride;
     return leaf;
@@ -225,8 +270,13 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
     const int64_t n = leaf->norm.n;
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_min_i64(oct_part_rows(n), positions - row);
+        int32_t *most = leaf->most;
+        if (most) { /* a part is of one sample */
+            rows = oct_min_i64(rows, leaf->plane - (position + row) % leaf->plane);
+            most += (position + row) / leaf->plane * 2 * n;
+        }
         const oct_norm_rows part = oct_grad_leaf_rows(leaf, position, row, rows, acc);
-        sum_part(&part, n, leaf->norm.sums + leaf->number * 2 * n);
+        sum_part(&part, n, leaf->norm.sums + leaf->number * 2 * n, most);
     }
 }
 

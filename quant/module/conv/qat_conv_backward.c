@@ -5,7 +5,8 @@
  * in up to two sweeps over the leaves. The first sums what the batch norm's own gradients need, x^ coming
  * from accumulators, which are kept from the forward on or computed again. The second turns a leaf into
  * rows of dC s_w, the one operand of both products, whose other operands are whole numbers; so nothing else
- * is rounded where numerics are bfloat16. Of a batch norm on its own, dX is dC.
+ * is rounded where numerics are bfloat16. Where they are int8, a leaf becomes codes of dC s_w for the one product and of dC
+ * for the other (grad_scales.c). Of a batch norm on its own, dX is dC.
  */
 #include "core/autograd/tape.h"
 #include "quant/module/conv/conv_impl.h"
@@ -59,22 +60,13 @@ static void clip_leaves(const oct_context *cx, const call *c)
 
 /* A tile of a leaf in the second sweep. */
 typedef struct leaf_tile {
+    const oct_context *cx;
     oct_grad_leaf leaf;
     const call *c;
     int64_t position; /* where the tile begins in the leaf */
     char *rows;       /* operand rows of the leaf */
+    float *bias;      /* gradient of the bias, of the leaf; or NULL */
 } leaf_tile;
-
-/* Turns rows of dC, the sums' gradient, into rows of both products' operand, and adds them to the bias gradient. */
-static void write_operand_rows(const leaf_tile *t, int64_t position, int64_t rows,
-                               const float *grad)
-{
-    const call *c = t->c;
-    const int64_t n = c->saved->plan.shape.out_c;
-    if (c->bias) oct_bias_backward(rows, n, n, grad, c->bias + t->leaf.number * n);
-    oct_conv_grad_rows(&c->plan, rows, grad, c->saved->ch.scale,
-                       t->rows + (size_t)position * c->plan.grad_row_bytes);
-}
 
 /* Computes dC, the gradient of the sums, of a block with live batch norm: as operand rows, or in place. */
 static void compute_live_block(void *args, int64_t first, int64_t positions, void *acc)
@@ -94,7 +86,7 @@ static void compute_live_block(void *args, int64_t first, int64_t positions, voi
             oct_norm_grad_live(norm, &part, c->saved->ch.scale, c->addend, to);
         } else {
             oct_norm_grad_live(norm, &part, NULL, c->addend, t->leaf.part);
-            write_operand_rows(t, block + row, rows, t->leaf.part);
+            oct_grad_write_rows(t->cx, &t->leaf, block + row, rows, t->leaf.part, t->bias, t->rows);
         }
     }
 }
@@ -107,16 +99,32 @@ static void clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad
     oct_mask_apply(mask + first / 8, n, grad);
 }
 
+/* Finds the largest magnitudes of a tile for the scales of an int8 backward, after clipping it, unless the first sweep has
+ * found them. */
+static void raise_tile(const oct_context *cx, const call *c, const oct_tile *tile)
+{
+    const oct_grad_leaf leaf = oct_grad_leaf_of(cx, &c->sweep, tile->leaf);
+    const int64_t n = c->saved->plan.shape.out_c;
+    if (!leaf.most || c->saved->live) return;
+    for (int64_t i = tile->first; i < tile->end; i++) {
+        const int64_t first = i * leaf.plane * n;
+        if (leaf.mask) clip_part(leaf.mask, first, leaf.plane * n, leaf.grad + first);
+        oct_grad_raise(leaf.plane, n, leaf.grad + first, leaf.most + 2 * i * n);
+    }
+}
+
 /* Computes dC, the gradient of the sums, of a tile: as operand rows (its leaf's begin at `rows`) or in place. */
 static void compute_tile(const oct_context *cx, const call *c, const oct_tile *tile, char *rows)
 {
     const oct_layer *l = c->layer;
     const oct_conv_shape *s = &c->saved->plan.shape;
     const int64_t n = s->out_c, plane = s->out_h * s->out_w, end = tile->end * plane;
-    leaf_tile t = {.leaf = oct_grad_leaf_of(cx, &c->sweep, tile->leaf),
+    leaf_tile t = {.cx = cx,
+                   .leaf = oct_grad_leaf_of(cx, &c->sweep, tile->leaf),
                    .c = c,
                    .position = tile->first * plane,
-                   .rows = rows};
+                   .rows = rows,
+                   .bias = c->bias ? c->bias + tile->leaf * n : NULL};
     if (l->bn && c->saved->live) {
         oct_accumulators_pass(cx, &c->sweep.acc, tile, compute_live_block, &t);
         return;
@@ -125,9 +133,10 @@ static void compute_tile(const oct_context *cx, const call *c, const oct_tile *t
     for (int64_t row = t.position, count; row < end; row += count) {
         float *grad = t.leaf.grad + row * n, *out = l->weight ? t.leaf.part : grad;
         count = oct_min_i64(oct_part_rows(n), end - row);
-        if (t.leaf.mask) clip_part(t.leaf.mask, row * n, count * n, grad);
+        if (t.leaf.mask && !t.leaf.most) clip_part(t.leaf.mask, row * n, count * n, grad);
         if (l->bn) oct_norm_grad_frozen(count, n, t.leaf.norm.gain, grad, out);
-        if (l->weight) write_operand_rows(&t, row, count, l->bn ? out : grad);
+        if (l->weight)
+            oct_grad_write_rows(cx, &t.leaf, row, count, l->bn ? out : grad, t.bias, rows);
     }
 }
 
@@ -138,8 +147,13 @@ static void data_backward(const oct_context *cx, const call *c, const oct_tile *
     const oct_conv_shape *s = &c->saved->plan.shape;
     const int64_t begin = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
     const int64_t first = tile->first * s->out_h * s->out_w;
+    const char *x = rows + (size_t)first * c->plan.grad_row_bytes;
+    const oct_grad_scales *scales = &c->sweep.scales;
     const oct_conv_pass pass = {.samples = tile->end - tile->first,
-                                .x = rows + (size_t)first * c->plan.grad_row_bytes,
+                                .x = x,
+                                .low = scales->digits[OCT_GATE_INPUT] == 2 ? x + scales->digit_bytes
+                                                                           : NULL,
+                                .scale = scales->most ? scales->input + begin : NULL,
                                 .packed = c->weight,
                                 .y = c->grad_x + begin * oct_conv_in_numel(s),
                                 .add = c->add_x};
@@ -186,17 +200,24 @@ static void weight_backward(const oct_context *cx, const group_batch *r, int64_t
     const int64_t begin =
         oct_leaf_begin(&cx->leaves, group.first) * oct_conv_in_numel(&c->saved->plan.shape);
     const bool wide = c->x->dtype == OCT_U16;
-    const oct_conv_weight_pass pass = {.samples =
-                                           oct_leaf_samples(&cx->leaves, group.first, group.end),
-                                       .grad = operand_rows_of_group(r, k),
-                                       .x = {.zero_point = c->x->q.zero_point,
-                                             .codes16 = wide ? oct_u16(c->x) + begin : NULL,
-                                             .codes = wide ? NULL : oct_u8(c->x) + begin},
-                                       .factor = c->factor,
-                                       .sums = group.row,
-                                       .add = group.add,
-                                       .channel = channels->first,
-                                       .channels = channels->end - channels->first};
+    const oct_grad_scales *scales = &c->sweep.scales;
+    const int64_t first_scale =
+        group.first * c->plan.weight.leaf_segments * c->saved->plan.shape.out_c;
+    const char *grad =
+        operand_rows_of_group(r, k) + (size_t)scales->digits[OCT_GATE_INPUT] * scales->digit_bytes;
+    const oct_conv_weight_pass pass = {
+        .samples = oct_leaf_samples(&cx->leaves, group.first, group.end),
+        .grad = grad,
+        .low = scales->digits[OCT_GATE_WEIGHT] == 2 ? grad + scales->digit_bytes : NULL,
+        .scale = scales->most ? scales->weight + first_scale : NULL,
+        .x = {.zero_point = c->x->q.zero_point,
+              .codes16 = wide ? oct_u16(c->x) + begin : NULL,
+              .codes = wide ? NULL : oct_u8(c->x) + begin},
+        .factor = c->factor,
+        .sums = group.row,
+        .add = group.add,
+        .channel = channels->first,
+        .channels = channels->end - channels->first};
     oct_conv_backward_weight(&c->plan, &pass, product_scratch(c));
 }
 
@@ -210,6 +231,8 @@ static void multiply_groups(const oct_context *cx, const group_batch *r)
         for (int64_t i = group.first; i < group.end; i++) {
             const oct_tile whole = oct_whole_leaf(cx, i);
             char *rows = operand_rows_of_leaf(cx, r, i);
+            raise_tile(cx, r->c, &whole);
+            if (r->c->sweep.scales.most) oct_grad_scale_leaf(cx, &r->c->sweep, i);
             compute_tile(cx, r->c, &whole, rows);
             if (r->c->grad_x) data_backward(cx, r->c, &whole, rows);
         }
@@ -228,6 +251,15 @@ static void share_groups(oct_context *cx, const group_batch *r)
     const oct_cut channels = oct_conv_weight_cut(&r->c->plan, r->groups, threads);
     oct_cut rows = samples;
     if (r->c->bias) rows.step = rows.units; /* whose gradient is a sum over the leaf */
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&samples, t); oct_tile_next(&samples, &tile);) {
+            tile.leaf += first;
+            raise_tile(cx, r->c, &tile);
+        }
+    }
+    for (int64_t i = first; i < end && r->c->sweep.scales.most; i++)
+        oct_grad_scale_leaf(cx, &r->c->sweep, i);
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < threads; t++) {
         for (oct_tile tile = oct_tile_begin(&rows, t); oct_tile_next(&rows, &tile);) {
@@ -286,9 +318,18 @@ static bool begin_scratch(oct_context *cx, call *c)
     c->sweep.scratch_bytes = c->rows_at;
     if (c->layer->weight) { /* the scratch of the products comes after the operand rows */
         const unsigned data = c->x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0;
+        const oct_numerics numerics = oct_conv_numerics(s, c->x->dtype, cx->numerics);
+        oct_grad_scales *scales = &c->sweep.scales;
+        int *digits = scales->digits;
+        *scales = (oct_grad_scales){.plan = &c->plan, .gates = c->layer->gate ? cx->gates : NULL};
+        for (int k = 0; numerics == OCT_NUMERICS_INT8 && k < OCT_GATE_OPERANDS; k++)
+            digits[k] = oct_grad_gate_digits(scales->gates, c->layer->gate, k);
         const oct_conv_config config = {.shape = *s,
                                         .kernel = oct_float_kernel_here(),
-                                        .numerics = cx->numerics,
+                                        .bytes = &oct_kernel_here()->bytes,
+                                        .numerics = numerics,
+                                        .data_digits = digits[OCT_GATE_INPUT],
+                                        .weight_digits = digits[OCT_GATE_WEIGHT],
                                         .input = c->x->dtype,
                                         .leaf = cx->leaves.leaf,
                                         .max_leaves =
@@ -299,11 +340,26 @@ static bool begin_scratch(oct_context *cx, call *c)
         c->tables = oct_scratch(cx, p->table_bytes);
         if (c->tables) oct_conv_plan_tables(p, c->tables);
         const int64_t positions = p->weight.leaves * cx->leaves.leaf * s->out_h * s->out_w;
-        const size_t most = p->data.scratch_bytes > p->weight.scratch_bytes
-                                ? p->data.scratch_bytes
-                                : p->weight.scratch_bytes;
-        c->products_at = c->rows_at + oct_cache_aligned((size_t)positions * p->grad_row_bytes);
-        c->sweep.scratch_bytes = c->products_at + oct_cache_aligned(most);
+        const size_t products = p->data.scratch_bytes > p->weight.scratch_bytes
+                                    ? p->data.scratch_bytes
+                                    : p->weight.scratch_bytes;
+        if (!data) digits[OCT_GATE_INPUT] = 0;
+        const int arrays = digits[OCT_GATE_INPUT] + digits[OCT_GATE_WEIGHT];
+        scales->digit_bytes = oct_cache_aligned((size_t)positions * p->grad_row_bytes);
+        c->products_at = c->rows_at + (size_t)(arrays > 0 ? arrays : 1) * scales->digit_bytes;
+        if (arrays > 0) {
+            const int64_t samples = oct_leaves_local_samples(&cx->leaves);
+            const size_t most = (size_t)(samples * 2 * s->out_c);
+            const size_t weight = (size_t)(cx->leaves.local * p->weight.leaf_segments * s->out_c);
+            scales->most = oct_scratch(
+                cx, (most + weight + (size_t)samples * (1 + OCT_GATE_OPERANDS)) * sizeof(float));
+            if (!scales->most) return false;
+            memset(scales->most, 0, most * sizeof(float));
+            scales->weight = (float *)(scales->most + most);
+            scales->input = scales->weight + weight;
+            scales->key = (uint32_t *)(scales->input + samples);
+        }
+        c->sweep.scratch_bytes = c->products_at + oct_cache_aligned(products);
         c->factor = oct_scratch(cx, (size_t)s->out_c * sizeof *c->factor);
     }
     c->sweep.scratch = oct_scratch(cx, c->sweep.scratch_bytes * (size_t)omp_get_max_threads());
@@ -315,7 +371,7 @@ static void products_backward(oct_context *cx, call *c)
 {
     const oct_qat_saved *saved = c->saved;
     for (int64_t o = 0; o < saved->plan.shape.out_c; o++)
-        c->factor[o] = c->x->q.scale / saved->ch.scale[o];
+        c->factor[o] = c->x->q.scale / (c->sweep.scales.most ? 1.0f : saved->ch.scale[o]);
     if (c->x->needs_grad) {
         c->weight = oct_scratch(cx, c->plan.data.packed_bytes);
         if (!c->weight) return;
@@ -405,6 +461,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     oct_scratch_end(cx, sweep->norm.sums);
     oct_scratch_end(cx, sweep->norm.gain);
     oct_scratch_end(cx, c.factor);
+    oct_scratch_end(cx, sweep->scales.most);
     oct_scratch_end(cx, sweep->scratch);
     oct_scratch_end(cx, c.tables);
     /* The derivative of a sum is 1: what was clipped is the other addend's gradient too. */

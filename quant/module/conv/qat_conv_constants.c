@@ -60,7 +60,8 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
                            (const oct_weight_fake_quant *)oct_qat_conv_owner(m)->weight_fake_quant,
                        .hold = m->hold,
                        .training = m->q.base.training,
-                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
+                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT,
+                       .gate = m->gate};
 }
 
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)

@@ -298,6 +298,7 @@ static void save_for_backward(oct_context *cx, oct_qat_saved *saved)
         saved->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(s) + 7) / 8;
         saved->mask = oct_save(cx, (size_t)(saved->mask_stride * cx->leaves.local + 1));
     }
+    saved->call = cx->draws.roundings++;
     if (oct_fake_quant_learns(l->fq)) oct_param_used(cx, l->fq->learned);
     if (l->weight) oct_param_used(cx, l->weight);
     if (l->bias) oct_param_used(cx, l->bias);
