@@ -1,4 +1,4 @@
-/* octet check judges everything that a run would need, before any of it starts.
+/* octet check judges everything that a run would need, before any of it starts; and a checkpoint's gradients.
  *
  * Time and memory are measured, not guessed: a short run of one rank's share takes place on the real
  * data, on this machine (forecast.h). What prevents a run, or makes it pointless, is a
@@ -9,6 +9,7 @@
 #include "launch/session/build.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/begun_recipe.h"
+#include "launch/cmd/subject.h"
 #include "launch/session/file_kind.h"
 #include "launch/train/forecast.h"
 #include "launch/train/training.h"
@@ -17,7 +18,7 @@
 #include "launch/train/run_check.h"
 #include "launch/cmd/recipe_args.h"
 
-enum { RANKS, REPORT };
+enum { RANKS, REPORT, GRADIENTS };
 enum { REPORT_BYTES_MAX = 1 << 26 };
 enum { STEP_SYNCS = 3 }; /* of a step whose batch norms wait for no other rank */
 
@@ -25,6 +26,8 @@ static const oct_option options[] = {
     [RANKS] = OCT_NUMBER(0, "--ranks", "N", 1, 1 << 20, "check the recipe for N ranks (default 1)"),
     [REPORT] = OCT_TEXT(0, "--report", "FILE",
                         "write the check report of prepare to FILE instead of printing it"),
+    [GRADIENTS] = OCT_NUMBER(0, "--gradients", "N", 1, 1000000,
+                             "of a checkpoint: compare its gradients of N batches with float32's"),
     {0},
 };
 
@@ -363,10 +366,84 @@ static oct_status check_recipe(const oct_args *args)
     return status;
 }
 
+/* What is shown of gradients. */
+typedef struct gradient_table {
+    const oct_params *params;
+    oct_error_sums *sums; /* of each, then of all weights */
+    json_t *rows;         /* NULL: as text */
+} gradient_table;
+
+static void show_gradient(const gradient_table *t, const char *name, const oct_error_sums *s)
+{
+    const double error = s->signal > 0 ? sqrt(s->noise / s->signal) : 0;
+    const double projection = s->signal > 0 ? s->product / s->signal : 1;
+    if (t->rows)
+        json_array_append_new(t->rows, json_pack("{s:s, s:f, s:f, s:f}", "weights", name, "cosine",
+                                                 oct_error_cosine(s), "error", error, "projection",
+                                                 projection));
+    else
+        oct_print("%-44s %9.6f %8.3f %% %10.4f\n", name, oct_error_cosine(s), 100 * error,
+                  projection);
+}
+
+static oct_status show_weights(void *user, const oct_state_item *item)
+{
+    const gradient_table *t = user;
+    for (size_t k = 0; k < t->params->count; k++)
+        if (t->params->items[k] == item->param && item->tensor->shape.ndim > 1)
+            show_gradient(t, item->path, &t->sums[k]);
+    return OCT_OK;
+}
+
+/* Compares the gradients of a checkpoint's weights by its run's numerics with those by float32. */
+static oct_status check_gradients(const oct_args *args)
+{
+    oct_subject subject = {0};
+    oct_trainer trainer = {0};
+    gradient_table t = {.params = &trainer.training.params};
+    const oct_checkpoint *c = &subject.checkpoint;
+    const int64_t batches = oct_option_count(args, GRADIENTS, 1);
+    oct_phase phase;
+    oct_status status = OCT_OK;
+    OCT_CHECK_OUT(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
+                  OCT_USAGE,
+                  "command line: overrides, --ranks and --report are not for --gradients");
+    OCT_TRY_OUT(oct_subject_open(&subject, args->word[0], OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                                 "check --gradients takes a checkpoint or a run folder"));
+    OCT_TRY_OUT(oct_checkpoint_phase(c, &phase));
+    OCT_CHECK_OUT(phase >= OCT_PHASE_QAT, OCT_PREPARE,
+                  "%s: is of the phase %s; take a checkpoint of QAT", c->path, c->info.phase);
+    OCT_TRY_OUT(oct_subject_read_recipe(&subject, NULL));
+    OCT_TRY_OUT(oct_load_data(&subject.recipe, OCT_TRAIN, NULL, &subject.data));
+    OCT_TRY_OUT(oct_trainer_create(&trainer, &subject.recipe, &oct_collective_one, &subject.data,
+                                   &subject.data)); /* nothing is evaluated */
+    OCT_TRY_OUT(oct_trainer_restore(&trainer, c));
+    OCT_TRY_OUT(oct_alloc(&t.sums, t.params->count + 1, sizeof *t.sums));
+    OCT_TRY_OUT(oct_trainer_compare_gradients(&trainer, batches, t.sums));
+    if (args->json)
+        t.rows = json_array();
+    else
+        oct_print("%-44s %9s %10s %10s\n", "weights", "cosine", "error", "projection");
+    OCT_TRY_OUT(oct_module_state(trainer.model, show_weights, &t));
+    show_gradient(&t, "all", &t.sums[t.params->count]);
+    if (args->json)
+        oct_print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:O}", "kind", "gradients",
+                                 "checkpoint", c->path, "step", (json_int_t)c->info.step,
+                                 "numerics", oct_numerics_name(subject.recipe.numerics), "batches",
+                                 (json_int_t)batches, "weights", t.rows));
+out:
+    json_decref(t.rows);
+    oct_free(&t.sums);
+    oct_trainer_destroy(&trainer);
+    oct_subject_close(&subject);
+    return status;
+}
+
 static oct_status run_check_command(const oct_args *args)
 {
     oct_file_kind kind;
     oct_model model = {0};
+    if (args->option[GRADIENTS].given) return check_gradients(args);
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (oct_data_is(args->word[0])) return check_recipe(args);
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
@@ -396,7 +473,8 @@ static oct_status run_check_command(const oct_args *args)
 
 const oct_command oct_command_check = {
     .name = "check",
-    .usage = "octet check RECIPE|DATA|MODEL [key=value ...] [--ranks N] [--report FILE]",
+    .usage = "octet check RECIPE|DATA|MODEL [key=value ...] [--ranks N] [--report FILE]\n"
+             "       octet check CHECKPOINT|RUN-FOLDER --gradients N",
     .summary = "checks recipe, data, model and target; predicts memory, size and time",
     .help =
         "Reads everything that a run would read, prepares the model for its target, and makes a\n"
@@ -407,7 +485,11 @@ const oct_command oct_command_check = {
         "Memory is that of the rank that takes most, and is compared with what is free here for\n"
         "all ranks, as the run's files are with the room that output has. What does not fit is\n"
         "refused (exit status 7); a plan without QAT, or a batch larger than the data, is a\n"
-        "finding (exit status 1).",
+        "finding (exit status 1).\n"
+        "\n"
+        "--gradients compares a QAT checkpoint's gradients of N batches, by its run's numerics,\n"
+        "with float32's: cosine, relative error, and how long the one is along the other "
+        "(projection).",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

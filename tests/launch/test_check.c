@@ -195,3 +195,27 @@ Test(check, counts_the_synchronizations_of_ranks_and_names_the_group_that_leaves
     oct_check_exit(job, 0);
     cr_assert_eq(said("syncs_per_step"), whole);
 }
+
+Test(check, compares_the_gradients_of_a_checkpoint_with_those_of_float32)
+{
+    shell(OCT_PROGRAM " train r.yaml numerics=int8 checkpoint.every=2 checkpoint.keep=9");
+    oct_check_exit(job, 0);
+    shell(OCT_PROGRAM " check new --gradients 2 --json");
+    oct_check_exit(job, 0);
+    json_t *document = json_loads(job.out, 0, NULL);
+    const json_t *rows = json_object_get(document, "weights");
+    cr_assert_gt(json_array_size(rows), 4, "%s", job.out);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const double cosine = json_number_value(json_object_get(row, "cosine"));
+        const double error = json_number_value(json_object_get(row, "error"));
+        const double projection = json_number_value(json_object_get(row, "projection"));
+        cr_assert(cosine > 0.99 && error < 0.1 && projection > 0.95 && projection < 1.05, "%s",
+                  job.out);
+        if (i + 1 == json_array_size(rows)) cr_assert(error > 1e-4, "nothing was rounded");
+    }
+    json_decref(document);
+    shell(OCT_PROGRAM " check new/checkpoints/step-00000002.h5 --gradients 1");
+    oct_check_exit(job, 4);
+    oct_check_said(job, "is of the phase float; take a checkpoint of QAT");
+}
