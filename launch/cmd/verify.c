@@ -31,8 +31,7 @@ typedef struct findings {
     json_t *verified, *skipped;
 } findings;
 
-static void add_finding(const findings *f, json_t *list, const char *word, const char *format, ...)
-    OCT_PRINTF(4, 5);
+OCT_PRINTF(4, 5)
 static void add_finding(const findings *f, json_t *list, const char *word, const char *format, ...)
 {
     char text[1024];

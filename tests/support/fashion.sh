@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # fashion_cut FOLDER TRAIN TEST: writes the first images of Fashion-MNIST and their labels as IDX files. To read and digest
-# all of them takes each rank a third of a second, of which short runs have none to spare. Sourced by scripts and tests.
+# all of them takes each rank a third of a second, and that is much of a short run. Sourced by scripts and tests.
 fashion_cut() {
     local source=/usr/share/datasets/fashion-mnist part count number
     mkdir -p "$1"
