@@ -29,7 +29,7 @@ static const struct {
 enum { LEAF = 8 };
 
 /* A kind of product, of one layer, on one instruction set. */
-enum { OPERANDS = 6 };
+enum { OPERANDS = 7 };
 typedef struct layer_product {
     const struct product_kind *kind;
     oct_conv_shape shape;
@@ -67,7 +67,7 @@ static int64_t count_outputs(const layer_product *p)
 
 /* An int8 product has codes, weights, packed weights, accumulators, scratch and the plan's tables. */
 
-enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES };
+enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES, SCALES };
 
 /* Plans the int8 convolution of a layer and fills its operands with random codes; weights are from -127 to 127. */
 static oct_status make_integers(layer_product *p)
@@ -113,6 +113,7 @@ static oct_status random_floats(void *block, int64_t n, uint32_t sub)
 
 static oct_numerics numerics_of(const layer_product *p)
 {
+    if (p->kind->roof == OCT_ROOF_INT8) return OCT_NUMERICS_INT8;
     return p->kind->roof == OCT_ROOF_BF16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
 }
 
@@ -122,7 +123,10 @@ static oct_status make_plan(layer_product *p, unsigned product, int64_t results)
     const oct_conv_config config = {.shape = p->shape,
                                     .kernel = p->floats,
                                     .numerics = numerics_of(p),
-                                    .input = numerics_of(p) == OCT_NUMERICS_BF16 ? OCT_U8 : OCT_F32,
+                                    .input = numerics_of(p) == OCT_NUMERICS_F32 ? OCT_F32 : OCT_U8,
+                                    .bytes = &p->integers->bytes,
+                                    .data_digits = 1,
+                                    .weight_digits = 1,
                                     .leaf = LEAF,
                                     .max_leaves = OCT_CONV_MAX_LEAVES,
                                     .products = product};
@@ -143,7 +147,8 @@ static oct_conv_pass operands_of_call(const layer_product *p)
     return (oct_conv_pass){.samples = p->samples,
                            .x = p->operand[VALUES],
                            .packed = p->operand[PACKED],
-                           .y = p->operand[RESULT]};
+                           .y = p->operand[RESULT],
+                           .scale = p->operand[SCALES]};
 }
 
 static oct_status make_forward(layer_product *p)
@@ -163,14 +168,28 @@ static void multiply_forward(layer_product *p)
 }
 
 /* Makes a random gradient of the output, in the format of rows that both backward products read. */
-static oct_status random_gradient(layer_product *p, void *block)
+static oct_status random_gradient(layer_product *p, uint8_t flip, void *block)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w;
     float *grad_y = NULL;
     OCT_TRY(oct_alloc(block, (size_t)rows, p->plan.grad_row_bytes));
     OCT_TRY(random_floats(&grad_y, count_outputs(p), 2));
-    oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
+    if (numerics_of(p) != OCT_NUMERICS_INT8) {
+        oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
+        oct_free(&grad_y);
+        return OCT_OK;
+    }
+    /* More scales than samples or segments and their outputs; as factors they make codes from -126 to 126. */
+    const int64_t scales = p->samples * s->out_c;
+    OCT_TRY(oct_alloc(&p->operand[SCALES], (size_t)scales, sizeof(float)));
+    for (int64_t i = 0; i < scales; i++)
+        ((float *)p->operand[SCALES])[i] = 32000.0F;
+    oct_conv_grad_codes(&p->plan, &(oct_grad_codes){.rows = rows,
+                                                    .grad = grad_y,
+                                                    .factor = p->operand[SCALES],
+                                                    .flip = flip,
+                                                    .codes = *(void **)block});
     oct_free(&grad_y);
     return OCT_OK;
 }
@@ -179,7 +198,12 @@ static oct_status make_grad_input(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_DATA, p->samples * oct_conv_in_numel(s)));
-    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    OCT_TRY(random_gradient(p, OCT_GRAD_FLIP, &p->operand[VALUES]));
+    if (numerics_of(p) == OCT_NUMERICS_INT8) {
+        OCT_TRY(random_codes(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
+        oct_conv_backward_data_pack(&p->plan, NULL, p->operand[WEIGHTS], p->operand[PACKED]);
+        return OCT_OK;
+    }
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
     oct_conv_backward_data_pack(&p->plan, p->operand[WEIGHTS], NULL, p->operand[PACKED]);
     return OCT_OK;
@@ -198,15 +222,17 @@ static oct_status make_grad_weight(layer_product *p)
     OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_WEIGHT, s->out_c * oct_conv_depth(s)));
     p->samples = p->plan.weight.leaves * LEAF;
     const int64_t inputs = p->samples * oct_conv_in_numel(s);
-    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    OCT_TRY(random_gradient(p, 0, &p->operand[VALUES]));
     return p->plan.config.input == OCT_U8 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
                                           : random_floats(&p->operand[WEIGHTS], inputs, 0);
 }
 
 static void multiply_grad_weight(layer_product *p)
 {
-    oct_conv_weight_pass pass = {
-        .samples = p->samples, .grad = p->operand[VALUES], .sums = p->operand[RESULT]};
+    oct_conv_weight_pass pass = {.samples = p->samples,
+                                 .grad = p->operand[VALUES],
+                                 .scale = p->operand[SCALES],
+                                 .sums = p->operand[RESULT]};
     if (p->plan.config.input == OCT_U8)
         pass.x.codes = p->operand[WEIGHTS];
     else
@@ -245,6 +271,8 @@ static void multiply_blas(layer_product *p)
 
 static const product_kind kinds[] = {
     {"int8 forward", OCT_ROOF_INT8, false, make_integers, multiply_integers},
+    {"int8 input gradient", OCT_ROOF_INT8, false, make_grad_input, multiply_grad_input},
+    {"int8 weight gradient", OCT_ROOF_INT8, false, make_grad_weight, multiply_grad_weight},
     {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, multiply_grad_input},
     {"bf16 weight gradient", OCT_ROOF_BF16, false, make_grad_weight, multiply_grad_weight},
     {"f32 forward", OCT_ROOF_F32, false, make_forward, multiply_forward},
@@ -310,7 +338,8 @@ typedef struct bench_set {
 /* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
 static bool has_product(const bench_set *set, const product_kind *kind, bool depthwise)
 {
-    if (kind->roof == OCT_ROOF_INT8) return set->has_integers;
+    if (kind->roof == OCT_ROOF_INT8)
+        return set->has_integers && (!depthwise || kind->make == make_integers);
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
     return kind->openblas ? set->openblas : set->has_floats;
 }
