@@ -869,7 +869,7 @@ static void fill_product(defined_product *d, int exponent, uint64_t *state)
     uint16_t *halves[] = {d->x, d->w};
     for (int h = 0; h < 2; h++)
         for (int i = 0; i < (h ? COLUMNS : ROWS) * MOST; i++) {
-            const int power = (exponent + (int)pick(state, 0, 3)) << 7;
+            const int power = (exponent + (int)pick(state, 0, 3)) * 128;
             const int bits = (int)pick(state, 0, 0xffff);
             halves[h][i] = (uint16_t)(exponent < 0 ? bits : (bits & 0x807f) | power);
         }
