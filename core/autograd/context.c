@@ -261,6 +261,14 @@ bool oct_inputs_present(oct_context *cx, oct_tensor *const *inputs, int n)
 
 bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
 {
+    if (!oct_inputs_alive(cx, inputs, n)) return false;
+    for (int i = 0; i < n; i++)
+        if (inputs[i]->deferred) oct_tensor_settle(inputs[i]);
+    return cx->status == OCT_OK;
+}
+
+bool oct_inputs_alive(oct_context *cx, oct_tensor *const *inputs, int n)
+{
     if (!oct_inputs_present(cx, inputs, n)) return false;
     oct_lifetimes *l = cx->lifetimes;
     for (int i = 0; i < n && oct_context_frees(cx); i++) {
@@ -271,6 +279,18 @@ bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
                          "an operation reads a value that was not planned to live until it");
     }
     return cx->status == OCT_OK;
+}
+
+/* Threads of a parallel loop may find out together that nobody has computed the values yet. */
+void oct_tensor_settle(const oct_tensor *t)
+{
+    oct_tensor *settled = (oct_tensor *)(uintptr_t)t;
+#pragma omp critical(oct_tensor_settle)
+    if (t->deferred) {
+        settled->data = oct_save(t->deferred->cx, (size_t)oct_numel(t) * sizeof(float));
+        if (t->data) t->deferred->write(t->deferred, OCT_BOUND_NONE, NULL, t->data);
+        settled->deferred = NULL;
+    }
 }
 
 void *oct_save(oct_context *cx, size_t bytes)

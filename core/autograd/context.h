@@ -94,6 +94,8 @@ struct oct_context {
                                   /* tensors that ops made may not be read after it; set by who */
                                   /* begins steps, kept over them */
     oct_numerics numerics;        /* of the backward of quantized layers */
+    bool float_bf16;              /* float convolutions and linear layers that learn multiply in */
+                                  /* bfloat16; set by who begins steps, kept over them */
     struct oct_grad_gates *gates; /* where those are int8 (quant/module/quant_modules.h); or NULL */
     oct_node *last;               /* tape */
     oct_trace *trace;             /* records the graph while not NULL */
@@ -144,8 +146,12 @@ static inline bool oct_context_frees(const oct_context *cx)
     return cx->lifetimes && !cx->record && !cx->trace;
 }
 
-/* A weaker check than oct_inputs_ok, for a caller that hands the inputs on and reads none of them itself: they may have
- * been freed already. */
+/* Computes the values of a deferred tensor. Without memory for them its data stay NULL, with its context failed. */
+void oct_tensor_settle(const oct_tensor *t);
+/* As oct_inputs_ok, but leaves deferred values as they are: for a caller that reads none. */
+bool oct_inputs_alive(oct_context *cx, oct_tensor *const *inputs, int n);
+/* A weaker check, for a caller that hands the inputs on and reads none of them itself: they may have been freed
+ * already. */
 bool oct_inputs_present(oct_context *cx, oct_tensor *const *inputs, int n);
 
 /* Makes a tensor over memory of the caller, which operations only read. */

@@ -36,7 +36,7 @@ void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inpu
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
 {
-    if (!y || !oct_inputs_ok(cx, inputs, n)) return NULL;
+    if (!y || !oct_inputs_alive(cx, inputs, n)) return NULL;
     if (!op || n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_USAGE,
                                 "%s has %d inputs; an operation has a name and at most %d",

@@ -97,7 +97,7 @@ static bool takes_inputs(oct_context *cx, const oct_module *module, int n)
 
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
-    if (!oct_inputs_ok(cx, x, n)) return NULL;
+    if (!oct_inputs_alive(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = module;
     cx->atomic_depth++;
@@ -121,7 +121,7 @@ static oct_tensor *call_atomic(oct_context *cx, oct_module *module, oct_tensor *
     bool answered = prepared && prepared->call(prepared, cx, module, module->type->name,
                                                OCT_NO_ARGS, input, n, &y);
     cx->atomic_depth++;
-    if (!answered && oct_inputs_ok(cx, input, n)) y = run_forward(cx, module, input, n);
+    if (!answered && oct_inputs_alive(cx, input, n)) y = run_forward(cx, module, input, n);
     cx->atomic_depth--;
     if (!answered) y = report_call(cx, module, input, n, y, n > 0 ? x[0] : NULL);
     return run_hooks(cx, module->hooks, module, y);

@@ -163,16 +163,44 @@ typedef struct bn_terms {
     const float *mean, *scale, *shift, *slope;
 } bn_terms;
 
-/* y = (x - mean) * scale + shift */
-OCT_CLONES
-static void normalize(int64_t rows, int64_t channels, const float *x, const bn_terms *terms,
-                      float *restrict y)
+/* Rows of channels, and what is added to them (NULL: nothing). */
+typedef struct bn_sample {
+    int64_t rows, channels;
+    const float *x, *addend;
+} bn_sample;
+
+static inline __attribute__((always_inline)) void normalize_bounded(const oct_bound bound,
+                                                                    const bool adds, bn_sample s,
+                                                                    const bn_terms *terms,
+                                                                    float *restrict y)
 {
     const float *mean = terms->mean, *scale = terms->scale, *shift = terms->shift;
-    for (int64_t r = 0; r < rows; r++, x += channels, y += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            y[c] = (x[c] - mean[c]) * scale[c] + shift[c];
+    for (int64_t r = 0; r < s.rows; r++, s.x += s.channels, y += s.channels) {
+        for (int64_t c = 0; c < s.channels; c++) {
+            const float value = (s.x[c] - mean[c]) * scale[c] + shift[c];
+            y[c] = oct_bounded(bound, adds ? value + s.addend[c] : value);
+        }
+        if (adds) s.addend += s.channels;
     }
+}
+
+/* y = what `bound` makes of (x - mean) * scale + shift + addend */
+OCT_CLONES
+static void normalize(oct_bound bound, const bn_sample *s, const bn_terms *terms, float *restrict y)
+{
+#define CASE(bound)                                                                                \
+    case bound:                                                                                    \
+        if (s->addend)                                                                             \
+            normalize_bounded(bound, true, *s, terms, y);                                          \
+        else                                                                                       \
+            normalize_bounded(bound, false, *s, terms, y);                                         \
+        break;
+    switch (bound) {
+        CASE(OCT_BOUND_NONE)
+        CASE(OCT_BOUND_RELU)
+        CASE(OCT_BOUND_RELU6)
+    }
+#undef CASE
 }
 
 /* grad = scale * (grad - shift - (x - mean) * slope), in place */
@@ -199,8 +227,10 @@ static void scale_rows(int64_t rows, int64_t channels, const float *scale, float
 }
 
 typedef struct bn_saved {
+    oct_deferred output; /* comes first */
+    const oct_tensor *x;
     oct_param *gamma, *beta;
-    float *mean, *inv; /* (groups, C) used by forward */
+    float *mean, *inv, *scale; /* (groups, C) used by forward */
     oct_norm_groups groups;
     bool batch_stats;
 } bn_saved;
@@ -366,6 +396,23 @@ out:
     oct_scratch_end(cx, work);
 }
 
+/* Writes the output of a batch norm (oct_deferred). */
+static void write_output(const oct_deferred *output, oct_bound bound, const float *addend,
+                         float *to)
+{
+    const bn_saved *v = (const bn_saved *)(const void *)output;
+    const int64_t c = oct_dim(v->x, v->x->shape.ndim - 1), n = oct_sample_positions(v->x) * c;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(v->x, 0); i++) {
+        const int64_t g = oct_norm_group_at(&v->groups, i / v->output.cx->leaves.leaf);
+        const bn_terms terms = {
+            .mean = v->mean + g * c, .scale = v->scale + g * c, .shift = oct_f32(&v->beta->value)};
+        const bn_sample sample = {oct_sample_positions(v->x), c, oct_f32(v->x) + i * n,
+                                  addend ? addend + i * n : NULL};
+        normalize(bound, &sample, &terms, to + i * n);
+    }
+}
+
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
@@ -373,43 +420,41 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
         return oct_context_fail(cx, OCT_USAGE, "batch_norm is called without its arguments");
     if (!oct_needs_params(cx, "batch_norm", args->gamma, args->beta)) return NULL;
     if (!oct_needs_f32(cx, "batch_norm", x) || !oct_needs_batch(cx, "batch_norm", x)) return NULL;
-    bn_saved v = {.gamma = args->gamma,
+    bn_saved v = {.output = {cx, oct_tensor_settle, write_output, true},
+                  .x = x,
+                  .gamma = args->gamma,
                   .beta = args->beta,
                   .groups = oct_norm_groups_of(cx, args->batch_stats),
                   .batch_stats = args->batch_stats};
     char text[96];
-    const int64_t positions = oct_sample_positions(x);
     const int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
     if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value))
         return oct_context_fail(
             cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",
             (long long)oct_numel(&args->gamma->value), oct_shape_text(&x->shape, text));
     const int64_t numel = v.groups.count * c;
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    /* Where a tape keeps x the output is computed by who reads it. */
+    const bool defers = cx->record && !cx->trace;
+    oct_tensor *y = defers ? oct_tensor_view(cx, OCT_F32, x->shape, NULL)
+                           : oct_tensor_new(cx, OCT_F32, x->shape);
     bn_saved *saved = oct_save(cx, sizeof *saved);
     float *work = oct_save(cx, (size_t)(3 * numel) * sizeof(float));
     if (!y || !saved || !work) return NULL;
     v.mean = work;
     v.inv = work + numel;
+    v.scale = work + 2 * numel;
     if (v.batch_stats) {
         if (!use_batch_stats(cx, x, args, &v)) return NULL;
     } else {
         oct_bn_running(args, c, v.mean, v.inv);
     }
-    *saved = v;
-
-    float *scale = work + 2 * numel;
     for (int64_t k = 0; k < numel; k++)
-        scale[k] = oct_f32(&args->gamma->value)[k % c] * v.inv[k];
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < oct_dim(x, 0); i++) {
-        const int64_t g = oct_norm_group_at(&v.groups, i / cx->leaves.leaf);
-        const bn_terms terms = {
-            .mean = v.mean + g * c, .scale = scale + g * c, .shift = oct_f32(&args->beta->value)};
-        normalize(positions, c, oct_f32(x) + i * positions * c, &terms,
-                  oct_f32(y) + i * positions * c);
-    }
-
+        v.scale[k] = oct_f32(&args->gamma->value)[k % c] * v.inv[k];
+    *saved = v;
+    if (defers)
+        y->deferred = &saved->output;
+    else
+        write_output(&v.output, OCT_BOUND_NONE, NULL, oct_f32(y));
     oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);
     if (node) {
         node->saved = saved;

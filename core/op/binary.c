@@ -123,8 +123,38 @@ void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *
 static void binary_backward(oct_context *cx, oct_node *node)
 {
     const oct_binary *const *saved = node->saved;
-    const float *const values[2] = {oct_f32(node->input[0]), oct_f32(node->input[1])};
+    const bool reads = (*saved)->grad[0] || (*saved)->grad[1]; /* add does not */
+    const float *const values[2] = {reads ? oct_f32(node->input[0]) : NULL,
+                                    reads ? oct_f32(node->input[1]) : NULL};
     oct_binary_add_grads(cx, *saved, node, values, oct_detach_grad(node->output));
+}
+
+/* The sum of deferred values and others is deferred itself. */
+typedef struct deferred_sum {
+    oct_deferred output; /* comes first */
+    const oct_deferred *values;
+    const oct_tensor *addend;
+} deferred_sum;
+
+static void write_sum(const oct_deferred *output, oct_bound bound, const float *addend, float *to)
+{
+    const deferred_sum *s = (const deferred_sum *)(const void *)output;
+    OCT_ASSERT(!addend);
+    s->values->write(s->values, bound, oct_f32(s->addend), to);
+}
+
+/* Makes the output of a + b where one of them can be added to when it is read; else NULL. */
+static oct_tensor *defer_sum(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    oct_tensor *deferred = a->deferred ? a : b, *other = deferred == a ? b : a;
+    if (a == b || !deferred->deferred || !deferred->deferred->adds) return NULL;
+    if (!oct_shape_equal(&a->shape, &b->shape) || !oct_inputs_ok(cx, &other, 1)) return NULL;
+    oct_tensor *y = oct_tensor_view(cx, OCT_F32, a->shape, NULL);
+    deferred_sum *sum = oct_save(cx, sizeof *sum);
+    if (!y || !sum) return NULL;
+    *sum = (deferred_sum){{cx, oct_tensor_settle, write_sum, false}, deferred->deferred, other};
+    y->deferred = &sum->output;
+    return y;
 }
 
 oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a, oct_tensor *b)
@@ -132,7 +162,7 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
     oct_tensor *inputs[] = {a, b}, *y;
     oct_broadcast s;
     if (oct_op_intercepted(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
-    if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
+    if (!oct_inputs_alive(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, f->name, a) || !oct_needs_f32(cx, f->name, b)) return NULL;
     char a_text[96], b_text[96];
     if (!oct_broadcast_of(&a->shape, &b->shape, &s))
@@ -141,10 +171,13 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
             "%s takes two tensors of one shape, or one of them (N, 1, 1, C), (N, C) or "
             "(N, H, W, 1), but has %s and %s",
             f->name, oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
-    y = oct_tensor_new(cx, OCT_F32, inputs[oct_broadcast_larger(&s)]->shape);
+    y = f == &oct_binary_add ? defer_sum(cx, a, b) : NULL;
+    if (!y && oct_inputs_ok(cx, inputs, 2))
+        y = oct_tensor_new(cx, OCT_F32, inputs[oct_broadcast_larger(&s)]->shape);
     if (!y) return NULL;
-    const float *const x[2] = {oct_f32(a), oct_f32(b)};
-    const int64_t samples = oct_samples(y), n = s.positions * s.channels;
+    const bool deferred = y->deferred;
+    const float *const x[2] = {deferred ? NULL : oct_f32(a), deferred ? NULL : oct_f32(b)};
+    const int64_t samples = deferred ? 0 : oct_samples(y), n = s.positions * s.channels;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         combine_sample(&s, f->value, i, x, oct_f32(y) + i * n);

@@ -20,6 +20,13 @@ bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
 /* Fails the context unless x is a batch of images (N, H, W, C) of one pixel or more. */
 bool oct_needs_images(oct_context *cx, const char *op, const oct_tensor *x);
 
+/* A NaN stays a NaN, so that a broken run is seen. */
+static inline float oct_bounded(oct_bound bound, float value)
+{
+    if (bound != OCT_BOUND_NONE) value = value <= 0.0F ? 0.0F : value;
+    return bound == OCT_BOUND_RELU6 && value >= 6.0F ? 6.0F : value;
+}
+
 /* Values of one sample of a tensor; -1 on overflow. */
 int64_t oct_sample_numel(const oct_shape *shape);
 /* Positions of a sample of (N, ..., C): the product of the dimensions between the two. */

@@ -1,10 +1,11 @@
 /* ReLU is max(x, 0), ReLU6 is min(max(x, 0), 6), whose gradient passes strictly between the bounds. The output alone
- * decides about the gradient. A NaN stays a NaN, so that a broken run is seen. */
+ * decides about the gradient. Of deferred values, as of a batch norm, they are computed at once. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 
 typedef struct activation {
     const char *name;
+    oct_bound bound;
     void (*forward)(int64_t n, const float *x, float *restrict y);
     /* Clears the gradient where the output says that none passes. */
     void (*mask_grad)(int64_t n, const float *y, float *restrict grad);
@@ -28,10 +29,12 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *fu
 {
     oct_tensor *y;
     if (oct_op_intercepted(cx, function->name, OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, function->name, x)) return NULL;
+    if (!oct_inputs_alive(cx, &x, 1) || !oct_needs_f32(cx, function->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
+    const bool deferred = x->deferred;
+    int64_t samples = deferred ? 0 : oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
+    if (deferred) x->deferred->write(x->deferred, function->bound, NULL, oct_f32(y));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         function->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);
@@ -43,7 +46,7 @@ OCT_CLONES
 static void relu_values(int64_t n, const float *x, float *restrict y)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] <= 0.0F ? 0.0F : x[i];
+        y[i] = oct_bounded(OCT_BOUND_RELU, x[i]);
 }
 
 OCT_CLONES
@@ -55,17 +58,15 @@ static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
 
 oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
 {
-    static const activation relu = {"relu", relu_values, relu_mask_grad};
+    static const activation relu = {"relu", OCT_BOUND_RELU, relu_values, relu_mask_grad};
     return activate(cx, x, &relu);
 }
 
 OCT_CLONES
 static void relu6_values(int64_t n, const float *x, float *restrict y)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float v = x[i] <= 0.0F ? 0.0F : x[i];
-        y[i] = v >= 6.0F ? 6.0F : v;
-    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = oct_bounded(OCT_BOUND_RELU6, x[i]);
 }
 
 OCT_CLONES
@@ -79,6 +80,6 @@ static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
 
 oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
 {
-    static const activation relu6 = {"relu6", relu6_values, relu6_mask_grad};
+    static const activation relu6 = {"relu6", OCT_BOUND_RELU6, relu6_values, relu6_mask_grad};
     return activate(cx, x, &relu6);
 }

@@ -26,6 +26,20 @@ bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
 /* "(8, 28, 28, 32)" into text, which it returns. */
 const char *oct_shape_text(const oct_shape *shape, char text[96]);
 
+/* What ReLU and ReLU6 make of values. */
+typedef enum oct_bound { OCT_BOUND_NONE, OCT_BOUND_RELU, OCT_BOUND_RELU6 } oct_bound;
+
+/* Values that are computed when they are first read: by oct_f32, by an operation that checks its inputs
+ * (oct_inputs_ok), or by one that computes what it makes of them at once and so needs no memory for them. */
+typedef struct oct_deferred oct_deferred;
+struct oct_deferred {
+    oct_context *cx;
+    void (*settle)(const oct_tensor *t); /* oct_tensor_settle (core/autograd/context.h) */
+    /* to = what `bound` makes of the values, to which others are added first where that is possible (NULL: none) */
+    void (*write)(const oct_deferred *d, oct_bound bound, const float *addend, float *to);
+    bool adds;
+};
+
 struct oct_tensor {
     oct_dtype dtype;
     oct_shape shape;
@@ -34,6 +48,7 @@ struct oct_tensor {
     bool needs_grad; /* a gradient is wanted, here or further up */
     float *grad;     /* from the context's pool while a backward runs; NULL otherwise */
     oct_node *node;  /* the tape node that made it, or NULL */
+    const oct_deferred *deferred; /* NULL: data are there */
     /* Value ids: in the trace at hand, or of its block among lifetimes; in the prepared graph that
      * runs. -1: none. */
     int64_t trace_value, graph_value;
@@ -41,6 +56,8 @@ struct oct_tensor {
 
 static inline float *oct_f32(const oct_tensor *t)
 {
+    const oct_deferred *deferred = t->deferred;
+    if (deferred) deferred->settle(t);
     return (float *)t->data;
 }
 static inline uint8_t *oct_u8(const oct_tensor *t)

@@ -299,6 +299,62 @@ Test(ops, batch_norm_agrees_with_pytorch_in_training)
     rig_end(&r);
 }
 
+/* Readers of a batch norm's output, and of its sum with x, that compute it as they need it. */
+static oct_tensor *read_norm(oct_context *cx, oct_module *root, oct_tensor *const *x, int which)
+{
+    oct_tensor *n = oct_module_call(cx, root, x, 1), *m = oct_module_call(cx, root, x, 1);
+    oct_tensor *const y[] = {oct_relu(cx, n),
+                             oct_relu6(cx, n),
+                             oct_add(cx, n, x[0]),
+                             oct_relu(cx, oct_add(cx, x[0], n)),
+                             oct_relu6(cx, oct_add(cx, n, m)), /* two of them */
+                             oct_add(cx, oct_add(cx, n, x[0]), m),
+                             oct_add(cx, m, m),
+                             oct_mul(cx, n, n),
+                             n};
+    return which < (int)OCT_COUNT(y) ? y[which] : NULL;
+}
+
+enum { NORM_READERS = 9 };
+static int reader;
+RIG_FORWARD(read_norm_first, read_norm(cx, root, x, reader))
+
+/* Without a tape it is computed at once. All readers are there in each forward, so some read it after others. */
+Test(ops, what_reads_a_batch_norm_has_the_bits_of_one_that_is_computed_at_once)
+{
+    for (reader = 0; reader < NORM_READERS; reader++) {
+        rig r = bn_rig(true);
+        r.forward = read_norm_first;
+        float want[90];
+        oct_tensor *y = rig_run(&r, false);
+        cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(want));
+        memcpy(want, oct_f32(y), sizeof want);
+        y = rig_run(&r, true);
+        oct_check_bits_f32(oct_f32(y), want, OCT_COUNT(want), "y");
+        rig_end(&r);
+    }
+}
+
+/* Both norms are read by a relu, one of them in a sum; then by the test too, if `all`. */
+static size_t taken_by_readers(bool all)
+{
+    rig r = bn_rig(true);
+    oct_context_begin(r.cx, r.leaves, true);
+    oct_tensor *x[] = {&r.input[0]}, *n = oct_module_call(r.cx, r.root, x, 1);
+    oct_tensor *sum = oct_add(r.cx, x[0], oct_module_call(r.cx, r.root, x, 1));
+    cr_assert(oct_relu(r.cx, n) && oct_relu(r.cx, sum));
+    if (all) cr_assert(oct_tensor_values(n) && oct_tensor_values(sum));
+    const size_t taken = oct_arena_mark(r.cx->arena);
+    rig_end(&r);
+    return taken;
+}
+
+Test(ops, what_relu_alone_reads_of_a_batch_norm_takes_no_memory)
+{
+    cr_assert_eq(taken_by_readers(true) - taken_by_readers(false),
+                 2 * oct_cache_aligned(90 * sizeof(float)));
+}
+
 Test(ops, batch_norm_agrees_with_pytorch_in_evaluation)
 {
     rig r = bn_rig(false);

@@ -88,7 +88,7 @@ Test(check, refuses_what_does_not_fit_into_memory)
     oct_check_said(job, "memory: 1 rank needs about ");
     oct_check_said(job, " MB are free; use a smaller batch.size, a smaller model or more machines");
     cr_assert_null(strstr(job.out, "ready to train"));
-    shell("ulimit -v 200000; " OCT_PROGRAM " check r.yaml batch.size=192 batch.leaf=192");
+    shell("ulimit -v 160000; " OCT_PROGRAM " check r.yaml batch.size=192 batch.leaf=192");
     oct_check_exit(job, 7);
     oct_check_said(job, "memory: not even 192 images of 28x28 at a time can be trained in the ");
     oct_check_said(job, "use a smaller batch.leaf, ");

@@ -201,7 +201,7 @@ static bool keep_forward(trial *t, const char *what, bool record, int runs)
     const oct_tensor *y = forward(t, record, runs);
     WANT(y && oct_context_status(t->cx) == OCT_OK, "%s: %s", what, failure());
     WANT(y->dtype == OCT_F32, "%s: the output is codes", what);
-    if (!keep_trail(t, what, y->data, (size_t)oct_numel(y) * sizeof(float))) return false;
+    if (!keep_trail(t, what, oct_f32(y), (size_t)oct_numel(y) * sizeof(float))) return false;
     if (record || t->root->training || t->freed || omp_get_max_threads() > 1) return true;
     t->freed = true;
     return check_freed(t, runs);
@@ -230,7 +230,7 @@ static bool train_steps(trial *t, int runs)
 {
     oct_tensor *y = forward(t, true, runs);
     WANT(y && oct_context_status(t->cx) == OCT_OK, "training forward: %s", failure());
-    if (!keep_trail(t, "training output", y->data, (size_t)oct_numel(y) * sizeof(float)))
+    if (!keep_trail(t, "training output", oct_f32(y), (size_t)oct_numel(y) * sizeof(float)))
         return false;
     if (y->needs_grad && y->node) {
         float *grad = oct_scratch(t->cx, (size_t)oct_numel(y) * sizeof(float) + 64);
