@@ -41,8 +41,9 @@ typedef struct oct_depthwise_plan {
 /* A product multiplies rows with packed weights: forward, or backward to data. */
 typedef struct oct_conv_product {
     size_t packed_bytes;
-    size_t scratch_bytes; /* of one thread */
-    int64_t columns;      /* of a group */
+    size_t scratch_bytes;     /* of one thread */
+    int64_t rounded_channels; /* of floats that become rows of bfloat16 in scratch; 0: x is rows */
+    int64_t columns;          /* of a group */
     int64_t panel_bytes, group_bytes;
     oct_conv_window window; /* unless depthwise: */
     oct_depthwise_plan strip;
@@ -57,6 +58,7 @@ typedef struct oct_weight_plan {
     int64_t samples;
     bool bf16;         /* what is multiplied */
     bool grad_bf16;    /* what rows of the gradient are */
+    bool rounds_grad;  /* or become, line by line; they are floats */
     int64_t ins, outs; /* of a group; ins: of those that a pass is for */
     int64_t block_samples, block_lines, blocks;
     int64_t line_words;            /* of the output */
@@ -95,8 +97,11 @@ enum {
 typedef struct oct_conv_config {
     oct_conv_shape shape; /* one that fits (conv_shape.h) */
     const oct_float_kernel *kernel;
-    oct_numerics numerics; /* of the backward products, as oct_conv_numerics says */
-    oct_dtype input;       /* of x in the weight gradient: F32, U8 or U16 */
+    oct_numerics
+        numerics; /* of the products, as oct_conv_numerics says; depthwise ones are float32 */
+    bool
+        grad_is_floats; /* rows of the gradient are floats in bfloat16 too, and rounded by each product */
+    oct_dtype input; /* of x in the weight gradient: F32, U8 or U16 */
     /* INT8: how codes are multiplied, and the digits (1 or 2) of the gradient in each of the products. */
     const oct_byte_product *bytes;
     int data_digits, weight_digits;
@@ -132,7 +137,8 @@ void oct_conv_plan_tables(oct_conv_plan *p, void *memory);
 /* A pass takes samples through packed weights. */
 typedef struct oct_conv_pass {
     int64_t samples;
-    const void *x; /* forward: floats (n, H, W, I); backward to data: rows of the gradient */
+    /* Forward: floats (n, H, W, I), which bfloat16 numerics round; backward to data: rows of the gradient. */
+    const void *x;
     const void *packed;
     const float *bias; /* (O), forward only; NULL: none */
     float *y;          /* (n, OH, OW, O); backward to data: grad_x (n, H, W, I) */
@@ -145,7 +151,7 @@ typedef struct oct_conv_pass {
 
 /* Packs weights (O, kh, kw, I/groups) for oct_conv_forward. */
 void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed);
-/* y = x * weight + bias; float. */
+/* y = x * weight + bias. */
 void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
 /* Makes of the gradient of the output an operand of both backward products: rows (positions) of

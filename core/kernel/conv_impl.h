@@ -65,6 +65,15 @@ void oct_pack_words(const oct_byte_product *k, const oct_code_rows *r, char *til
 void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packed);
 void oct_conv_byte_multiply(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
+/* A group's part of rows: `n` channels of `pitch`, times factor (NULL: 1); bytes: of a row that is written. */
+typedef struct oct_group_rows {
+    int64_t rows, n, pitch, bytes;
+    const float *from, *factor;
+} oct_group_rows;
+
+/* Rounds rows to bfloat16 as words of this table, filled up to whole quads. */
+void oct_round_rows(const oct_float_kernel *k, const oct_group_rows *rows, char *to);
+
 /* Fills in the part of a plan that is about weight gradients. */
 void oct_weight_product_init(oct_conv_plan *p);
 
@@ -117,6 +126,7 @@ typedef struct oct_weight_scratch {
     float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
+    char *grad;     /* a line of the gradient, rounded */
     float *values;  /* a patch, as it is or transposed */
     uint8_t *codes; /* a transposed patch */
 } oct_weight_scratch;

@@ -13,6 +13,8 @@
 /* A block has about this many positions: its rows of x and its results should stay in the second-level
  * cache while all panels of weights are read. */
 enum { WANTED_POSITIONS = 512 };
+/* Of a tap, which are transposed together: whole quads. */
+enum { PACKED_CHANNELS = 32 };
 
 oct_numerics oct_conv_numerics(const oct_conv_shape *s, oct_dtype input, oct_numerics wanted)
 {
@@ -26,12 +28,12 @@ oct_numerics oct_conv_numerics(const oct_conv_shape *s, oct_dtype input, oct_num
     return codes ? OCT_NUMERICS_INT8 : OCT_NUMERICS_BF16;
 }
 
-/* Returns the words of a group's gradient at one position. */
-static int64_t grad_words(const oct_conv_config *c)
+/* Returns the words that a group's part of a row has of `channels`, those of x or of the gradient. */
+static int64_t group_words(const oct_conv_config *c, int64_t channels)
 {
-    const int64_t outs = c->shape.out_c / c->shape.groups;
-    if (c->numerics == OCT_NUMERICS_INT8) return (outs + OCT_WORD - 1) / OCT_WORD;
-    return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, outs);
+    const int64_t n = channels / c->shape.groups;
+    if (c->numerics == OCT_NUMERICS_INT8) return (n + OCT_WORD - 1) / OCT_WORD;
+    return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, n);
 }
 
 /* Plans one direction: rows of x or of the gradient, `words` 4-byte words a tap, times weights in panels of col_tile
@@ -40,7 +42,7 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
 {
     const oct_conv_shape *s = &c->shape;
     const bool forward = direction == OCT_FORWARD;
-    const int64_t words = forward ? s->in_c / s->groups : grad_words(c);
+    const int64_t channels = forward ? s->in_c : s->out_c, words = group_words(c, channels);
     const oct_conv_window_layout layout = {.pixel_bytes = words * s->groups * 4,
                                            .tap_words = words,
                                            .acc_stride = forward ? s->out_c : s->in_c,
@@ -53,6 +55,10 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
     d->group_bytes = (d->columns + tile - 1) / tile * d->panel_bytes;
     d->packed_bytes = (size_t)(s->groups * d->group_bytes);
     oct_conv_window_init(&d->window, s, direction, &layout);
+    if (c->numerics == OCT_NUMERICS_BF16 && (forward || c->grad_is_floats)) {
+        d->rounded_channels = channels;
+        d->scratch_bytes = (size_t)(d->window.period * d->window.x_bytes);
+    }
     if (!codes) return;
     d->offsets_at = s->groups * d->group_bytes;
     d->zeros_bytes = panel_words * OCT_WORD;
@@ -71,9 +77,11 @@ void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config)
     if (p->config.numerics == OCT_NUMERICS_INT8 && !config->bytes)
         p->config.numerics = OCT_NUMERICS_BF16;
     config = &p->config;
-    p->grad_rows_are_floats = p->depthwise || config->numerics == OCT_NUMERICS_F32;
+    p->grad_rows_are_floats =
+        p->depthwise || config->numerics == OCT_NUMERICS_F32 || config->grad_is_floats;
     p->grad_row_bytes =
-        4 * (size_t)(p->grad_rows_are_floats ? s->out_c : grad_words(config) * s->groups);
+        4 *
+        (size_t)(p->grad_rows_are_floats ? s->out_c : group_words(config, s->out_c) * s->groups);
     if (p->depthwise) {
         oct_depthwise_plan_init(p);
         return;
@@ -91,16 +99,46 @@ void oct_conv_plan_tables(oct_conv_plan *p, void *memory)
     if (data->table_bytes > 0) oct_conv_window_tables(data, (char *)memory + forward->table_bytes);
 }
 
+/* Rounds rows (rows, channels) to bfloat16, each group's part filled up to whole quads; bytes: of a row that is written. */
+static void round_groups(const oct_conv_config *c, oct_group_rows rows, char *to)
+{
+    const int64_t channels = rows.n, groups = channels / c->shape.groups % 4 ? c->shape.groups : 1;
+    rows.pitch = channels;
+    rows.n = channels / groups;
+    for (int64_t i = 0; i < groups; i++, rows.from += rows.n) {
+        oct_round_rows(c->kernel, &rows, to + i * rows.bytes / groups);
+        if (rows.factor) rows.factor += rows.n;
+    }
+}
+
+/* Returns the rows of `samples` samples from sample n of the pass on: those that it has, or in scratch floats that become
+ * bfloat16. */
+static const char *rows_of_samples(const oct_conv_plan *p, const oct_conv_product *d,
+                                   const oct_conv_pass *pass, int64_t n, int64_t samples,
+                                   char *scratch)
+{
+    const int64_t bytes = d->window.layout.pixel_bytes, pixels = d->window.x_bytes / bytes;
+    const oct_group_rows rows = {.rows = samples * pixels,
+                                 .n = d->rounded_channels,
+                                 .bytes = bytes,
+                                 .from = (const float *)pass->x + n * pixels * d->rounded_channels};
+    if (d->rounded_channels == 0) return (const char *)pass->x + n * d->window.x_bytes;
+    round_groups(&p->config, rows, scratch);
+    return scratch;
+}
+
 /* y = bias + x * packed weights, or y += it, block by block of positions; in a block each class of positions, those
  * that see the same taps, is one product for each group. */
-static void multiply_rows(const oct_conv_product *d, oct_product_fn *product,
-                          const oct_conv_pass *pass)
+static void multiply_rows(const oct_conv_plan *plan, const oct_conv_product *d,
+                          const oct_conv_pass *pass, void *scratch)
 {
+    const oct_float_kernel *k = plan->config.kernel;
+    oct_product_fn *product = plan->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32;
     const oct_conv_window *w = &d->window;
     const int64_t stride = w->layout.acc_stride;
     for (int64_t n = 0; n < pass->samples; n += w->period) {
         const int64_t samples = oct_min_i64(w->period, pass->samples - n);
-        const char *x = (const char *)pass->x + n * w->x_bytes;
+        const char *x = rows_of_samples(plan, d, pass, n, samples, scratch);
         for (const oct_conv_window_block *b = w->blocks; b < w->blocks + w->num_blocks; b++) {
             float *to = pass->y + (n * w->positions + b->position) * stride;
             const int64_t positions = b->positions / w->period * samples;
@@ -120,110 +158,6 @@ static void multiply_rows(const oct_conv_product *d, oct_product_fn *product,
                 }
             }
         }
-    }
-}
-
-/* A panel holds `tile` outputs of a group, transposed to (depth, tile); the last one is filled up with zeros. */
-void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed)
-{
-    const oct_conv_shape *s = &p->config.shape;
-    const oct_conv_product *d = &p->forward;
-    const int64_t depth = oct_conv_depth(s), tile = p->config.kernel->col_tile;
-    if (p->depthwise) {
-        oct_depthwise_pack(s, weight, NULL, OCT_FORWARD, packed);
-        return;
-    }
-    const int64_t panels = (d->columns + tile - 1) / tile;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < s->groups * panels; i++) {
-        const int64_t c = i % panels * tile, columns = oct_min_i64(tile, d->columns - c);
-        const float *from = weight + (i / panels * d->columns + c) * depth;
-        float *panel = (float *)packed + i * depth * tile;
-        if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
-        oct_transpose_f32(columns, depth, from, depth, panel, tile);
-    }
-}
-
-void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
-{
-    if (p->depthwise)
-        oct_depthwise_multiply(&p->forward.strip, pass, scratch);
-    else
-        multiply_rows(&p->forward, p->config.kernel->f32, pass);
-}
-
-OCT_CLONES static void scale_rows(int64_t rows, int64_t channels, const float *from,
-                                  const float *factor, float *restrict to)
-{
-    for (int64_t r = 0; r < rows; r++, from += channels, to += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            to[c] = from[c] * factor[c];
-    }
-}
-
-static inline __attribute__((always_inline)) void round_values(const bool floats, int64_t n,
-                                                               const float *restrict from,
-                                                               const float *factor,
-                                                               void *restrict to)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t half = oct_bf16_word(factor ? from[i] * factor[i] : from[i]);
-        if (floats)
-            ((float *)to)[i] = oct_bf16_value((uint16_t)half);
-        else
-            ((uint16_t *)to)[i] = (uint16_t)half;
-    }
-}
-
-/* A group's part of rows: `n` channels of `pitch`, times factor (NULL: 1); bytes: of a row that is written. */
-typedef struct group_rows {
-    int64_t rows, n, pitch, bytes;
-    const float *from, *factor;
-} group_rows;
-
-/* Rounds rows to bfloat16 as words of this table, filled up to whole quads. */
-OCT_CLONES static void round_rows(const oct_float_kernel *k, const group_rows *g, char *to)
-{
-    const bool floats = k->bf16_words == OCT_BF16_FLOATS;
-    const size_t fill = (size_t)(-g->n & 3) * (floats ? sizeof(float) : sizeof(uint16_t));
-    const float *from = g->from;
-    for (int64_t r = 0; r < g->rows; r++, from += g->pitch, to += g->bytes) {
-        const size_t bytes = (size_t)oct_row_words(k, true, g->n) * 4;
-        memset(to + bytes - fill, 0, fill);
-        if (floats && g->factor)
-            round_values(true, g->n, from, g->factor, to);
-        else if (floats)
-            round_values(true, g->n, from, NULL, to);
-        else if (g->factor)
-            round_values(false, g->n, from, g->factor, to);
-        else
-            round_values(false, g->n, from, NULL, to);
-        if (k->bf16_words == OCT_BF16_PARITIES)
-            oct_order_quads((int64_t)bytes / 2, (uint16_t *)(void *)to, (uint16_t *)(void *)to);
-    }
-}
-
-void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
-                        const float *factor, void *out)
-{
-    const int64_t channels = p->config.shape.out_c;
-    const int64_t groups = channels / p->config.shape.groups % 4 ? p->config.shape.groups : 1;
-    if (p->grad_rows_are_floats) {
-        if (factor)
-            scale_rows(rows, channels, grad_y, factor, out);
-        else
-            memcpy(out, grad_y, (size_t)(rows * channels) * sizeof *grad_y);
-        return;
-    }
-    group_rows g = {.rows = rows,
-                    .n = channels / groups,
-                    .pitch = channels,
-                    .bytes = (int64_t)p->grad_row_bytes,
-                    .from = grad_y,
-                    .factor = factor};
-    for (int64_t i = 0; i < groups; i++, g.from += g.n) {
-        round_rows(p->config.kernel, &g, (char *)out + i * g.bytes / groups);
-        if (factor) g.factor += g.n;
     }
 }
 
@@ -274,11 +208,13 @@ store_quad(const oct_float_kernel *k, uint32_t quad[4][OCT_PACKED_COLUMNS], int6
     return sizeof words;
 }
 
-/* Packs one tap as bfloat16 words: each quad of outputs makes some tiles in every panel of the columns. */
-OCT_CLONES static void pack_quads(const oct_float_kernel *k, const tap_columns *t)
+/* Packs one tap as bfloat16 words: each quad of outputs makes some tiles in every panel of the columns. Returns where
+ * the next ones go. */
+OCT_CLONES static char *pack_quads(const oct_float_kernel *k, const tap_columns *t)
 {
     int64_t at = t->at, bytes = 0;
-    for (char *tile = t->tile; at < t->at + t->outs * t->depth; tile += bytes) {
+    char *tile = t->tile;
+    for (; at < t->at + t->outs * t->depth; tile += bytes) {
         uint32_t quad[4][OCT_PACKED_COLUMNS];
         for (int i = 0; i < 4; i++, at += t->depth)
             read_bf16_words(t, at, at < t->at + t->outs * t->depth ? t->columns : 0, quad[i]);
@@ -286,6 +222,86 @@ OCT_CLONES static void pack_quads(const oct_float_kernel *k, const tap_columns *
         for (int64_t c = 0; c < t->columns; c += k->col_tile, to += t->panel_bytes)
             bytes = store_quad(k, quad, c, to);
     }
+    return tile;
+}
+
+/* Packs a panel of a group's weights as bfloat16 words: each quad of a tap's inputs makes some tiles of `columns`
+ * outputs, which are `depth` weights apart. */
+static void pack_forward_quads(const oct_conv_plan *p, const float *from, int64_t columns,
+                               char *tile)
+{
+    const int64_t depth = oct_conv_depth(&p->config.shape);
+    const int64_t ins = p->config.shape.in_c / p->config.shape.groups;
+    float part[PACKED_CHANNELS * OCT_PACKED_COLUMNS];
+    for (int64_t at = 0, n; at < depth; at += n) {
+        n = oct_min_i64(PACKED_CHANNELS, ins - at % ins);
+        oct_transpose_f32(columns, n, from + at, depth, part, OCT_PACKED_COLUMNS);
+        const tap_columns t = {.values = part,
+                               .columns = columns,
+                               .outs = n,
+                               .depth = OCT_PACKED_COLUMNS,
+                               .tile = tile};
+        tile = pack_quads(p->config.kernel, &t);
+    }
+}
+
+/* A panel holds `tile` outputs of a group, transposed to (depth, tile); the last one is filled up with zeros. */
+void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed)
+{
+    const oct_conv_shape *s = &p->config.shape;
+    const oct_conv_product *d = &p->forward;
+    const int64_t depth = oct_conv_depth(s), tile = p->config.kernel->col_tile;
+    if (p->depthwise) {
+        oct_depthwise_pack(s, weight, NULL, OCT_FORWARD, packed);
+        return;
+    }
+    const int64_t panels = (d->columns + tile - 1) / tile;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < s->groups * panels; i++) {
+        const int64_t c = i % panels * tile, columns = oct_min_i64(tile, d->columns - c);
+        const float *from = weight + (i / panels * d->columns + c) * depth;
+        float *panel = (float *)(void *)((char *)packed + i * d->panel_bytes);
+        if (p->config.numerics == OCT_NUMERICS_BF16) {
+            pack_forward_quads(p, from, columns, (char *)panel);
+            continue;
+        }
+        if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
+        oct_transpose_f32(columns, depth, from, depth, panel, tile);
+    }
+}
+
+void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
+{
+    if (p->depthwise)
+        oct_depthwise_multiply(&p->forward.strip, pass, scratch);
+    else
+        multiply_rows(p, &p->forward, pass, scratch);
+}
+
+OCT_CLONES static void scale_rows(int64_t rows, int64_t channels, const float *from,
+                                  const float *factor, float *restrict to)
+{
+    for (int64_t r = 0; r < rows; r++, from += channels, to += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = from[c] * factor[c];
+    }
+}
+
+void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
+                        const float *factor, void *out)
+{
+    const int64_t channels = p->config.shape.out_c;
+    const oct_group_rows all = {.rows = rows,
+                                .n = channels,
+                                .bytes = (int64_t)p->grad_row_bytes,
+                                .from = grad_y,
+                                .factor = factor};
+    if (!p->grad_rows_are_floats)
+        round_groups(&p->config, all, out);
+    else if (factor)
+        scale_rows(rows, channels, grad_y, factor, out);
+    else
+        memcpy(out, grad_y, (size_t)(rows * channels) * sizeof *grad_y);
 }
 
 /* Packs one tap as floats: each output, `depth` weights after the one before, makes one tile of col_tile input
@@ -348,13 +364,12 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
 
 void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
 {
-    const oct_float_kernel *k = p->config.kernel;
     if (p->depthwise)
         oct_depthwise_multiply(&p->data.strip, pass, scratch);
     else if (p->config.numerics == OCT_NUMERICS_INT8)
         oct_conv_byte_multiply(p, pass, scratch);
     else
-        multiply_rows(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
+        multiply_rows(p, &p->data, pass, scratch);
 }
 
 OCT_CLONES void oct_bias_backward(int64_t rows, int64_t pitch, int64_t channels,

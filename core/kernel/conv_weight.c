@@ -94,6 +94,7 @@ static oct_weight_plan segment_plan(const oct_conv_config *c, int64_t samples)
     const int64_t tile = codes ? c->bytes->col_tile : c->kernel->col_tile;
     oct_weight_plan p = {
         .kernel = c->kernel, .samples = samples, .grad_bf16 = c->numerics == OCT_NUMERICS_BF16};
+    p.rounds_grad = p.grad_bf16 && c->grad_is_floats;
     p.bytes = codes ? c->bytes : NULL;
     p.digits = c->weight_digits;
     p.s = reshape_positions(&c->shape, codes, &p.samples);
@@ -150,6 +151,8 @@ static size_t lay_out_scratch(const oct_weight_plan *p, int64_t leaves, void *sc
         r->waiting[i] = oct_carve(scratch, &used, sums);
     const int64_t listed = oct_max_i64(r->chunk, p->bytes ? p->s.kernel_h : 0);
     r->rows = oct_carve(scratch, &used, (size_t)listed * sizeof *r->rows);
+    const int64_t grad_words = p->s.out_w * oct_row_words(p->kernel, p->grad_bf16, p->outs);
+    r->grad = oct_carve(scratch, &used, p->rounds_grad ? (size_t)grad_words * 4 : 0);
     r->values = oct_carve(scratch, &used, patch * sizeof *r->values);
     r->codes = oct_carve(scratch, &used, patch);
     return used;

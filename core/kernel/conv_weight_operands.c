@@ -6,6 +6,47 @@
 
 #include <string.h>
 
+static inline __attribute__((always_inline)) void round_values(const bool floats, int64_t n,
+                                                               const float *restrict from,
+                                                               const float *factor,
+                                                               void *restrict to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t half = oct_bf16_word(factor ? from[i] * factor[i] : from[i]);
+        if (floats)
+            ((float *)to)[i] = oct_bf16_value((uint16_t)half);
+        else
+            ((uint16_t *)to)[i] = (uint16_t)half;
+    }
+}
+
+OCT_CLONES void oct_round_rows(const oct_float_kernel *k, const oct_group_rows *g, char *to)
+{
+    const bool floats = k->bf16_words == OCT_BF16_FLOATS;
+    const size_t fill = (size_t)(-g->n & 3) * (floats ? sizeof(float) : sizeof(uint16_t));
+    const size_t bytes = (size_t)oct_row_words(k, true, g->n) * 4;
+    const float *from = g->from;
+    if (g->n % 4 == 0 && g->rows > 1 && g->pitch == g->n && g->bytes == (int64_t)bytes &&
+        !g->factor) {
+        const oct_group_rows all = {.rows = 1, .n = g->rows * g->n, .from = from};
+        oct_round_rows(k, &all, to);
+        return;
+    }
+    for (int64_t r = 0; r < g->rows; r++, from += g->pitch, to += g->bytes) {
+        memset(to + bytes - fill, 0, fill);
+        if (floats && g->factor)
+            round_values(true, g->n, from, g->factor, to);
+        else if (floats)
+            round_values(true, g->n, from, NULL, to);
+        else if (g->factor)
+            round_values(false, g->n, from, g->factor, to);
+        else
+            round_values(false, g->n, from, NULL, to);
+        if (k->bf16_words == OCT_BF16_PARITIES)
+            oct_order_quads((int64_t)bytes / 2, (uint16_t *)(void *)to, (uint16_t *)(void *)to);
+    }
+}
+
 /* A patch is transposed at a time: `columns` columns of a line, from `column` on in the planes of
  * `channels` channels. Its first value is value `at` of x, and positions are `pitch` values apart there. */
 typedef struct patch {
@@ -374,17 +415,20 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
     }
 }
 
-/* Packs the gradient's rows of a group and a block into panels, line by line of the output. */
+/* Packs the gradient's rows of a group and a block into panels, line by line of the output; floats are rounded before. */
 static void pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
                         const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t group_bytes = p->bytes ? oct_round_up(p->outs, OCT_WORD)
-                                         : oct_row_words(p->kernel, p->grad_bf16, p->outs) * 4;
+    const int64_t packed_bytes = p->bytes ? oct_round_up(p->outs, OCT_WORD)
+                                          : oct_row_words(p->kernel, p->grad_bf16, p->outs) * 4;
+    const int64_t group_bytes = p->rounds_grad ? p->outs * 4 : packed_bytes;
     const int64_t line_bytes =
         p->line_words * (p->bytes ? p->bytes->tile_bytes : p->kernel->col_tile * 4);
     const int64_t row_bytes = s->groups * group_bytes;
     const char *of_group = (const char *)grad + b->group * group_bytes;
+    oct_group_rows floats = {
+        .rows = s->out_w, .n = p->outs, .pitch = s->out_c, .bytes = packed_bytes};
     char *to = r->panels;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++) {
         for (int64_t l = b->line; l < b->line + b->lines; l++) {
@@ -393,8 +437,13 @@ static void pack_panels(const oct_weight_plan *p, const void *grad, const oct_we
                 oct_pack_words(p->bytes,
                                &(oct_code_rows){(const int8_t *)line, s->out_w, p->outs, row_bytes},
                                to, p->panel_bytes);
-            else
+            else if (!p->rounds_grad)
                 pack_line(p, line, row_bytes, to);
+            else {
+                floats.from = (const float *)(const void *)line;
+                oct_round_rows(p->kernel, &floats, r->grad);
+                pack_line(p, r->grad, packed_bytes, to);
+            }
             to += line_bytes;
         }
     }

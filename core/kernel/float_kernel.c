@@ -49,6 +49,9 @@ oct_status oct_float_kernel_check(void)
 static const void *const numerics_words[] = {OCT_NUMERICS_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_numerics_table = OCT_REGISTRY("numerics", numerics_words);
 
+static const void *const float_numerics_words[] = {OCT_FLOAT_NUMERICS_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_float_numerics_table = OCT_REGISTRY("float.numerics", float_numerics_words);
+
 const char *oct_numerics_name(oct_numerics numerics)
 {
     return oct_registry_name(&oct_numerics_table, numerics);

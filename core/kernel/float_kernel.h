@@ -28,6 +28,13 @@
 typedef enum oct_numerics { OCT_NUMERICS_LIST(OCT_WORD_ID) } oct_numerics;
 extern const oct_registry oct_numerics_table;
 
+/* What the float phase multiplies in. */
+#define OCT_FLOAT_NUMERICS_LIST(X)                                                                 \
+    X(OCT_FLOAT_F32, "f32")                                                                        \
+    X(OCT_FLOAT_BF16, "bf16") /* operands of forward and backward are rounded */
+typedef enum oct_float_numerics { OCT_FLOAT_NUMERICS_LIST(OCT_WORD_ID) } oct_float_numerics;
+extern const oct_registry oct_float_numerics_table;
+
 /* How the words of a table hold a quad, four elements of a row of bfloat16. */
 typedef enum oct_bf16_words {
     OCT_BF16_FLOATS,     /* four words, each the value as a float */

@@ -12,6 +12,8 @@
 
 #include <omp.h>
 
+enum { LEAST_TERMS = 32 }; /* of an output's sum in bfloat16: what a matrix unit takes at a time */
+
 /* What the backward needs. */
 typedef struct convolution {
     oct_conv_plan plan;
@@ -161,6 +163,15 @@ static void conv_backward(oct_context *cx, oct_node *node)
     if (data_pass.y) pass_samples(cx, conv, false, &data_pass);
 }
 
+/* What a forward multiplies in, and its backward: bfloat16 where a step that learns is to (cx->float_bf16), but float32
+ * where a sum has so few terms that it gains nothing, as of a first layer. A forward that learns nothing is float32, as
+ * an exported model is. */
+static oct_numerics numerics_of(const oct_context *cx, const oct_conv_shape *s)
+{
+    const bool bf16 = cx->float_bf16 && cx->record && oct_conv_depth(s) >= LEAST_TERMS;
+    return bf16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
+}
+
 /* Plans a forward and, where a tape is kept, its backward; false when the context has failed. */
 static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape *s,
                       oct_conv_plan *p)
@@ -169,7 +180,8 @@ static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape
         OCT_CONV_BACKWARD_WEIGHT | (x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0u);
     const oct_conv_config config = {.shape = *s,
                                     .kernel = oct_float_kernel_here(),
-                                    .numerics = OCT_NUMERICS_F32,
+                                    .numerics = numerics_of(cx, s),
+                                    .grad_is_floats = true,
                                     .input = OCT_F32,
                                     .leaf = cx->leaves.leaf,
                                     .max_leaves = oct_leaf_stream_leaves(cx, OCT_CONV_MAX_LEAVES),

@@ -156,22 +156,22 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
 {
     static const char *const halves[] = {"[0.5]", "[0.5, 0.5]", "[0.5, 0.5, 0.5]",
                                          "[0.5, 0.5, 0.5, 0.5]"};
-    const char *half = halves[bench->c - 1];
+    const char *half = halves[bench->c - 1], *numerics = oct_numerics_name(bench->numerics);
     const bool augments = bench->h == 32 && bench->w == 32 && bench->c == 3;
-    return oct_text_add(text,
-                        "schema: 1\nmodel:\n  name: %s\nnumerics: %s\nthreads: %" PRId64
-                        "%s\n  mean: %s\n  std: %s\n  crop_padding: %d\n  flip: %s\n"
-                        "batch:\n  size: %" PRId64 "\n  leaf: %" PRId64
-                        "\nbatch_norm:\n  group: %s\nfloat:\n  epochs: %" PRId64
-                        "\n  lr: 0.001\ncalibrate:\n  batches: 1\n"
-                        "qat:\n  epochs: %" PRId64 "\n  lr: 0.001\n  freeze_batch_norm: 1\n"
-                        "  freeze_scales: 1\n",
-                        bench->model, oct_numerics_name(bench->numerics), bench->threads,
-                        gives_pixels(bench) ? "\nmetrics: [miou]\ndata:\n  goal: map\n  classes: 10"
-                                            : "\ndata:",
-                        half, half, augments ? 4 : 0, augments ? "true" : "false", bench->batch,
-                        oct_min_i64(bench->leaf, bench->batch),
-                        bench->norm_group ? bench->norm_group : "batch", float_steps, qat_steps);
+    return oct_text_add(
+        text,
+        "schema: 1\nmodel:\n  name: %s\nnumerics: %s\nthreads: %" PRId64
+        "%s\n  mean: %s\n  std: %s\n  crop_padding: %d\n  flip: %s\n"
+        "batch:\n  size: %" PRId64 "\n  leaf: %" PRId64
+        "\nbatch_norm:\n  group: %s\nfloat:\n  numerics: %s\n  epochs: %" PRId64
+        "\n  lr: 0.001\ncalibrate:\n  batches: 1\n"
+        "qat:\n  epochs: %" PRId64 "\n  lr: 0.001\n  freeze_batch_norm: 1\n"
+        "  freeze_scales: 1\n",
+        bench->model, bench->qat ? numerics : "bf16", bench->threads,
+        gives_pixels(bench) ? "\nmetrics: [miou]\ndata:\n  goal: map\n  classes: 10" : "\ndata:",
+        half, half, augments ? 4 : 0, augments ? "true" : "false", bench->batch,
+        oct_min_i64(bench->leaf, bench->batch), bench->norm_group ? bench->norm_group : "batch",
+        bench->qat ? "f32" : numerics, float_steps, qat_steps);
 }
 
 oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,

@@ -27,7 +27,7 @@ typedef struct oct_bench {
     int64_t leaf;           /* samples of one of the batch */
     int64_t repetitions;    /* 0: as many as the figure needs */
     bool qat;               /* step: QAT or float */
-    oct_numerics numerics;  /* step: of the backward of QAT */
+    oct_numerics numerics;  /* step: of the backward of QAT, or of float */
     const char *norm_group; /* step: batch_norm.group of its recipe */
     bool native;            /* reduce: beside the library's own */
     json_t *figures;        /* with --json: an array */

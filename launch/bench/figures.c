@@ -119,7 +119,7 @@ static oct_status bench_step(oct_bench *bench)
         .bench = "step",
         .model = bench->model,
         .mode = bench->qat ? "qat" : "float",
-        .numerics = oct_numerics_name(bench->qat ? bench->numerics : OCT_NUMERICS_F32),
+        .numerics = oct_numerics_name(bench->numerics),
     };
     OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
     const int64_t steps = timings.room + OCT_BENCH_WARM_UP;
@@ -141,8 +141,8 @@ static oct_status bench_step(oct_bench *bench)
     OCT_TRY_OUT(oct_peak_measure(oct_cpu_isa(), &peak));
     timed.operations = forward + backward;
     timed.peak = timed.operations /
-                 (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
-                  backward / peak.gops[bench->qat ? roofs[bench->numerics] : OCT_ROOF_F32]);
+                 (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : roofs[bench->numerics]] +
+                  backward / peak.gops[roofs[bench->numerics]]);
     if (bench->session->group->rank == 0) print_figure(bench, &timed, &timings);
 out:
     oct_program_free(&program);

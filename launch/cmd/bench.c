@@ -13,8 +13,9 @@ static const oct_option options[] = {
     [STEPS] = OCT_NUMBER(0, "--steps", "N", 1, OCT_BENCH_REPETITIONS_MAX,
                          "repetitions that count (default: step 10, infer half a second)"),
     [MODE] = OCT_TEXT(0, "--mode", "float|qat", "step: which (default qat)"),
-    [NUMERICS] =
-        OCT_TEXT(0, "--numerics", "bf16|f32|int8", "step: of the backward of QAT (default bf16)"),
+    [NUMERICS] = OCT_TEXT(
+        0, "--numerics", "bf16|f32|int8",
+        "step: of the backward of QAT (default bf16), or of float (f32, default, or bf16)"),
     [IMAGE] = OCT_TEXT(0, "--image", "HxWxC",
                        "step, infer --model: size of the images (default 32x32x3)"),
     [GROUP] = OCT_TEXT(0, "--norm-group", "GROUP",
@@ -62,14 +63,13 @@ static oct_status read_bench(oct_bench *bench)
     bench->qat = strcmp(mode, "qat") == 0;
     OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
               "command line: --mode %s: use float or qat", mode);
-    if (args->option[NUMERICS].given) {
-        char choice[OCT_REGISTRY_CHOICE_BYTES];
-        const size_t index = oct_registry_index(&oct_numerics_table, args->option[NUMERICS].text);
-        OCT_CHECK(index < oct_registry_count(&oct_numerics_table), OCT_USAGE,
-                  "command line: --numerics %s: use %s", args->option[NUMERICS].text,
-                  oct_registry_choice(&oct_numerics_table, " or ", choice));
-        bench->numerics = (oct_numerics)index;
-    }
+    char choice[OCT_REGISTRY_CHOICE_BYTES];
+    const oct_registry *words = bench->qat ? &oct_numerics_table : &oct_float_numerics_table;
+    const char *word = bench->qat ? "bf16" : "f32";
+    if (args->option[NUMERICS].given) word = args->option[NUMERICS].text;
+    OCT_CHECK(oct_registry_find(words, word), OCT_USAGE, "command line: --numerics %s: use %s",
+              word, oct_registry_choice(words, " or ", choice));
+    bench->numerics = (oct_numerics)oct_registry_index(&oct_numerics_table, word);
     return read_image_size(bench);
 }
 
@@ -97,7 +97,7 @@ static oct_status run_figure(oct_bench *bench)
 static oct_status run_bench(const oct_args *args)
 {
     oct_session session;
-    oct_bench bench = {.session = &session, .args = args, .numerics = OCT_NUMERICS_BF16};
+    oct_bench bench = {.session = &session, .args = args};
     OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
               "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));

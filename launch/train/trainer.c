@@ -57,6 +57,7 @@ static oct_status create_train_step(oct_trainer *trainer)
     };
     trainer->training.numerics = recipe->numerics;
     trainer->training.int16_layers = &recipe->numerics_int16;
+    trainer->training.float_bf16 = recipe->float_numerics == OCT_FLOAT_BF16;
     trainer->training.norm_group = oct_recipe_norm_group(recipe);
     trainer->training.seed = (uint64_t)recipe->seed;
     const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};

@@ -24,6 +24,7 @@ static void begin_pass(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
     s->context->gates = s->gates.count > 0 ? &s->gates : NULL;
+    s->context->float_bf16 = s->float_bf16 && !s->graph;
     s->context->norm_group = s->norm_group;
     s->context->norm_share_all = s->context->group != s->group;
     s->context->release_on_backward = true;

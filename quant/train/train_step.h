@@ -120,6 +120,7 @@ typedef struct oct_train_step {
     oct_loss_spec loss;    /* softmax cross-entropy, and the metric top1 beside it */
     oct_numerics numerics; /* OCT_NUMERICS_F32; int8 gradients have gates from the next rebind on */
     const oct_texts *int16_layers; /* whose int8 gradients have two digits; borrowed; or NULL */
+    bool float_bf16; /* false; before prepare alone: a prepared model is what will be deployed */
     oct_nonfinite
         nonfinite; /* OCT_NONFINITE_STOP; skipping takes a copy of all state at each step */
     int64_t

@@ -41,10 +41,10 @@ static inline oct_conv_plan plan_of(const oct_conv_shape *s, const oct_float_ker
     return plan;
 }
 
-static inline planned planned_of(const oct_conv_shape *s, const oct_float_kernel *k,
-                                 oct_numerics numerics, oct_dtype input, int64_t leaf)
+static inline planned planned_for(const oct_conv_config *config)
 {
-    planned p = {.plan = plan_of(s, k, numerics, input, leaf)};
+    planned p;
+    oct_conv_plan_init(&p.plan, config);
     const oct_conv_product *forward = &p.plan.forward, *data = &p.plan.data;
     const size_t scratch = larger(forward->scratch_bytes, data->scratch_bytes);
     p.tables = take_dirty(p.plan.table_bytes);
@@ -52,6 +52,21 @@ static inline planned planned_of(const oct_conv_shape *s, const oct_float_kernel
     p.scratch = take_dirty(larger(scratch, p.plan.weight.scratch_bytes));
     oct_conv_plan_tables(&p.plan, p.tables);
     return p;
+}
+
+static inline planned planned_of(const oct_conv_shape *s, const oct_float_kernel *k,
+                                 oct_numerics numerics, oct_dtype input, int64_t leaf)
+{
+    const oct_conv_plan p = plan_of(s, k, numerics, input, leaf);
+    return planned_for(&p.config);
+}
+
+/* The same whose passes have the gradient as floats. */
+static inline planned planned_with_floats(const planned *p)
+{
+    oct_conv_config config = p->plan.config;
+    config.grad_is_floats = true;
+    return planned_for(&config);
 }
 
 static inline void free_planned(planned *p)

@@ -138,10 +138,11 @@ static void free_results(results *r)
     oct_free(&r->grad_w16);
 }
 
-static float *forward(const example *e, const oct_float_kernel *k, int64_t together)
+static float *forward(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                      int64_t together)
 {
     float *y = allocate((size_t)y_numel(e), sizeof *y);
-    planned p = planned_of(&e->s, k, OCT_NUMERICS_F32, OCT_F32, 1);
+    planned p = planned_of(&e->s, k, numerics, OCT_F32, 1);
     oct_conv_forward_pack(&p.plan, e->w, p.packed);
     for (int64_t n = 0; n < e->samples; n += together)
         oct_conv_forward(&p.plan,
@@ -155,24 +156,40 @@ static float *forward(const example *e, const oct_float_kernel *k, int64_t toget
     return y;
 }
 
-/* From 99 on when it adds. */
+/* From 99 on when it adds. rows: the gradient as the plan takes it. */
 static float *backward_data(const example *e, const planned *p, const char *rows, bool codes,
                             bool add, int64_t together)
 {
+    const size_t row =
+        p->plan.config.grad_is_floats ? (size_t)e->s.out_c * 4 : p->plan.grad_row_bytes;
     float *grad_x = allocate((size_t)x_numel(e), sizeof *grad_x);
     for (int64_t i = 0; i < x_numel(e); i++)
         grad_x[i] = 99;
     oct_conv_backward_data_pack(&p->plan, codes ? NULL : e->w, e->weight_codes, p->packed);
     for (int64_t n = 0; n < e->samples; n += together)
-        oct_conv_backward_data(&p->plan,
-                               &(oct_conv_pass){.samples = together,
-                                                .x = rows + (size_t)(n * e->s.out_h * e->s.out_w) *
-                                                                p->plan.grad_row_bytes,
-                                                .packed = p->packed,
-                                                .y = grad_x + n * oct_conv_in_numel(&e->s),
-                                                .add = add},
-                               p->scratch);
+        oct_conv_backward_data(
+            &p->plan,
+            &(oct_conv_pass){.samples = together,
+                             .x = rows + (size_t)(n * e->s.out_h * e->s.out_w) * row,
+                             .packed = p->packed,
+                             .y = grad_x + n * oct_conv_in_numel(&e->s),
+                             .add = add},
+            p->scratch);
     return grad_x;
+}
+
+/* A pass has the same bits where the gradient comes as it is. */
+static void check_float_gradient(const example *e, const planned *p, oct_conv_weight_pass pass,
+                                 const float *want)
+{
+    planned floats = planned_with_floats(p);
+    pass.grad = e->grad_y;
+    pass.sums = take_dirty((size_t)w_numel(e) * sizeof(float));
+    pass.add = false;
+    oct_conv_backward_weight(&floats.plan, &pass, floats.scratch);
+    oct_check_bits_f32(pass.sums, want, w_numel(e), p->plan.config.kernel->name);
+    oct_free(&pass.sums);
+    free_planned(&floats);
 }
 
 static oct_dtype dtype_of(const oct_conv_input *x)
@@ -217,17 +234,21 @@ static char *grad_rows(const example *e, const oct_conv_plan *p)
 static results run_kernel(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                           int64_t together)
 {
-    planned p = planned_of(&e->s, k, numerics, OCT_F32, 1);
+    planned p = planned_of(&e->s, k, numerics, OCT_F32, 1), floats = planned_with_floats(&p);
     char *rows = grad_rows(e, &p.plan);
     results r = {
-        .y = forward(e, k, together),
+        .y = forward(e, k, numerics, together),
         .grad_x = backward_data(e, &p, rows, false, false, together),
         .grad_w = backward_weight(e, k, numerics, rows, &(oct_conv_input){.values = e->x}),
         .grad_w8 = backward_weight(e, k, numerics, rows,
                                    &(oct_conv_input){.codes = e->codes, .zero_point = 128}),
         .grad_w16 = backward_weight(e, k, numerics, rows,
                                     &(oct_conv_input){.codes16 = e->codes16, .zero_point = 300})};
+    float *grad_x = backward_data(e, &floats, (const char *)e->grad_y, false, false, together);
+    oct_check_bits_f32(grad_x, r.grad_x, x_numel(e), k->name);
+    oct_free(&grad_x);
     free_planned(&p);
+    free_planned(&floats);
     oct_free(&rows);
     return r;
 }
@@ -274,7 +295,8 @@ static void add_product(void *user, int64_t x, int64_t w, int64_t y)
     reference *r = user;
     const example *e = r->e;
     const double g = operand(r, e->grad_y[y]), f = (double)e->factor[y % e->s.out_c];
-    const double forward = (double)e->x[x] * (double)e->w[w], data = g * operand(r, e->w[w]);
+    const double forward = operand(r, e->x[x]) * operand(r, e->w[w]);
+    const double data = g * operand(r, e->w[w]);
     const double weight = f * g * operand(r, e->x[x]);
     r->y[y] += forward;
     r->most_y[y] += fabs(forward);
@@ -391,6 +413,7 @@ static void check_fresh(const example *e, const oct_float_kernel *k, oct_numeric
         pass.add = false;
         oct_conv_backward_weight(&p.plan, &pass, p.scratch);
         oct_check_bits_f32(fresh, zeros, numel, k->name);
+        check_float_gradient(e, &p, pass, zeros);
         cr_assert_not(signbit(fresh[0]));
         for (int threads = 2; threads < 6; threads++) {
             memset(fresh, 0xff, (size_t)numel * sizeof *fresh);
@@ -721,6 +744,7 @@ static void check_leaf_group(const example *e, const planned *p, const oct_conv_
         sum_by_rows(e, p, &pass, want);
         oct_conv_backward_weight(&p->plan, &pass, p->scratch);
         oct_check_bits_f32(got, want, numel, name);
+        check_float_gradient(e, p, pass, want);
         pass.add = true;
         oct_conv_backward_weight(&p->plan, &pass, p->scratch);
         for (int64_t i = 0; i < numel; i++)

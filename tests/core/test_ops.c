@@ -54,6 +54,46 @@ static rig conv_rig(conv_create create, oct_shape x, const float *values, int64_
         rig_end(&r);                                                                               \
     } while (0)
 
+/* y and gradients of a linear layer of `ins` inputs, which begins with -1. */
+static void run_linear(bool bf16, bool record, int64_t ins, float *y, float grad[2])
+{
+    oct_module *m;
+    RIG_OK(oct_linear_create(&m, ins, 3, true));
+    rig r = rig_of(m, rig_call_root, 4, 2);
+    rig_input(&r, OCT_SHAPE(4, ins), 0.013F);
+    r.cx->float_bf16 = bf16;
+    const oct_tensor *out = rig_run(&r, record);
+    memcpy(y, oct_f32(out), 12 * sizeof *y);
+    if (record) {
+        rig_backward(&r, (oct_tensor *)(uintptr_t)out, y);
+        grad[0] = r.input[0].grad[0];
+        grad[1] = r.params.items[0]->grad[0];
+    }
+    rig_end(&r);
+}
+
+/* What learns rounds operands to 8 bits, unless the sums are short. Values are below 0.85, weights below 2.5. */
+Test(ops, a_layer_that_learns_multiplies_in_bfloat16_where_it_is_to)
+{
+    float exact[12], y[12], exact_grad[2], grad[2];
+    for (int64_t ins = 31; ins <= 32; ins++) {
+        run_linear(false, true, ins, exact, exact_grad);
+        run_linear(true, false, ins, y, NULL);
+        oct_check_bits_f32(y, exact, OCT_COUNT(y), "evaluation");
+        run_linear(true, true, ins, y, grad);
+        if (ins == 31) {
+            oct_check_bits_f32(y, exact, OCT_COUNT(y), "short sums");
+            oct_check_bits_f32(grad, exact_grad, OCT_COUNT(grad), "their gradients");
+            continue;
+        }
+        cr_assert_neq(memcmp(y, exact, sizeof y), 0);
+        cr_assert(grad[0] != exact_grad[0] && grad[1] != exact_grad[1]);
+        /* Each operand is off by 2^-9 of itself at most, so a product by little more than 2^-8. */
+        for (size_t i = 0; i < OCT_COUNT(y); i++)
+            cr_assert_float_eq((double)y[i], (double)exact[i], 32 * 0.85 * 2.5 * 0x1.1p-8);
+    }
+}
+
 Test(ops, convolutions_agree_with_pytorch)
 {
     CHECK_GOLDEN_CONV(conv, oct_conv2d_create, OCT_SHAPE(3, 7, 6, 3), 4,

@@ -183,6 +183,8 @@ static const struct {
      "r.yaml:2:19: quant.observer: an empty text; write at least one character"},
     {HEAD "numerics: float\n",
      "r.yaml:2:11: numerics: 'float' is not known; allowed: bf16, f32, int8"},
+    {HEAD "float.numerics: int8\n",
+     "r.yaml:2:17: float.numerics: 'int8' is not known; allowed: f32, bf16"},
     {HEAD "output: ''\n", "r.yaml:2:9: output: an empty text; write at least one character"},
     {HEAD "name: \"a\\0b\"\n", "r.yaml:2:7: name: a NUL character in the value; leave it out"},
     {HEAD "name: \"a\\eb\"\n",

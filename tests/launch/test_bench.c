@@ -80,6 +80,11 @@ Test(bench, numerics_are_those_asked_for)
     read_json();
     check_word(document, "mode", "qat");
     check_word(document, "numerics", "f32");
+    OCTET("bench", "step", "--image", "8x8x1", "--batch", "8", "--steps", "1", "--mode", "float",
+          "--numerics", "bf16", "--json");
+    read_json();
+    check_word(document, "mode", "float");
+    check_word(document, "numerics", "bf16");
 }
 
 Test(bench, inference_makes_a_model_of_the_zoo_on_the_spot)

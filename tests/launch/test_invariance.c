@@ -151,8 +151,8 @@ static const setting cnn = {
 static const setting resnet = {
     .recipe = CIFAR,
     .keys = {"batch.size=32", "batch.leaf=4", "data.train_limit=68", "data.test_limit=12",
-             "float.epochs=1", "float.warmup=0", "calibrate.batches=1", "qat.epochs=2",
-             "checkpoint.every=5", "checkpoint.keep=4", "evaluate.every=0"},
+             "float.epochs=1", "float.warmup=0", "float.numerics=bf16", "calibrate.batches=1",
+             "qat.epochs=2", "checkpoint.every=5", "checkpoint.keep=4", "evaluate.every=0"},
 };
 
 /* The model holds nothing of the run's log: metrics.jsonl, and with it the float accuracy, is not
