@@ -41,13 +41,19 @@ static inline int64_t oct_place_in_quads(const oct_float_kernel *k, int64_t i)
 static inline void oct_order_quads(int64_t elements, const uint16_t *from, uint16_t *to)
 {
     typedef uint16_t quads __attribute__((vector_size(16)));
-    for (int64_t i = 0; i < elements; i += 8) {
-        const size_t bytes = elements - i < 8 ? 8 : sizeof(quads);
-        quads two = {0};
-        memcpy(&two, from + i, bytes);
-        two = __builtin_shufflevector(two, two, 2, 0, 3, 1, 6, 4, 7, 5);
-        memcpy(to + i, &two, bytes);
+    const int64_t whole = elements / 8 * 8;
+    quads two = {0};
+#define ORDERED() __builtin_shufflevector(two, two, 2, 0, 3, 1, 6, 4, 7, 5)
+    for (int64_t i = 0; i < whole; i += 8) {
+        memcpy(&two, from + i, sizeof two);
+        two = ORDERED();
+        memcpy(to + i, &two, sizeof two);
     }
+    if (whole == elements) return;
+    memcpy(&two, from + whole, 8);
+    two = ORDERED();
+    memcpy(to + whole, &two, 8);
+#undef ORDERED
 }
 
 /* Rows of codes, `pitch` apart, with `columns` codes each. */
