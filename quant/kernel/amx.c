@@ -77,10 +77,12 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_amx = {
     .isa = OCT_ISA_AMX,
     .name = "amx",
+    .tiles = true,
     .bytes = {TILE_COLUMNS, TILE_PITCH, NULL, product},
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .depthwise_pairs = true,
     .product_codes = product_codes,
     .depthwise_codes = depthwise_codes,
     .requantize = requantize,

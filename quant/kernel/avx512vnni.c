@@ -119,6 +119,8 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
 #define DEPTHWISE_SUM lanes
 #define DEPTHWISE_ZERO() ((lanes){0})
 #define DEPTHWISE_MADD(sum, codes, w) add_products(sum, load_lanes(codes), load_lanes(w))
+#define DEPTHWISE_MADD_NEXT(sum, codes, w)                                                         \
+    add_products(sum, load_lanes(codes), (lanes)_mm512_slli_epi32((__m512i)load_lanes(w), 8))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
 #define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
 #define DEPTHWISE_STORE_CODES store_positions
@@ -210,6 +212,7 @@ const oct_kernel oct_kernel_avx512vnni = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .depthwise_pairs = true,
     .product_codes = product_codes,
     .depthwise_codes = depthwise_codes,
     .requantize = requantize,

@@ -17,6 +17,8 @@
  *     DEPTHWISE_SUM           vector of DEPTHWISE_LANES int32
  *     DEPTHWISE_ZERO()                         -> DEPTHWISE_SUM
  *     DEPTHWISE_MADD(sum, codes, weight)       -> DEPTHWISE_SUM; both const int8_t *, of one vector
+ *     DEPTHWISE_MADD_NEXT(sum, codes, weight)  -> the same with the weights one tap further: what the next line of
+ *                                              output has of these lines (oct_depthwise.pair)
  *     DEPTHWISE_STORE(acc, count, sum)         the first count lanes (may be >= LANES)
  *     DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3)
  *                                              where d->epilogue is there: makes codes of the sums of 1 or 4
@@ -41,6 +43,10 @@ void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *p
 
 #ifdef DEPTHWISE_NAME
 
+#ifndef DEPTHWISE_MADD_NEXT /* a table without pairs is never asked for one */
+#define DEPTHWISE_MADD_NEXT(sum, codes, weight) (sum)
+#endif
+
 /* The bytes of an interleaved column, a group of taps. */
 enum { DEPTHWISE_BYTES = DEPTHWISE_CHANNELS * OCT_DEPTHWISE_WORD };
 
@@ -62,11 +68,11 @@ static void interleave_group(const channel_block *b, int64_t group)
     memset(fill, d->fill, sizeof fill);
     for (int tap = 0; tap < DEPTHWISE_TAPS; tap++) {
         const int64_t ky = group * DEPTHWISE_TAPS + tap;
-        const uint8_t *line = ky < d->kernel_h ? d->line[ky] : NULL;
+        const uint8_t *line = ky < d->kernel_h + d->pair ? d->line[ky] : NULL;
         outside[tap] = fill;
         at[tap] = line ? line + b->first : fill;
         step[tap] = line ? d->channels : 0;
-        below[tap] = line ? d->stride * d->in_w * d->channels : 0;
+        below[tap] = line ? (d->pair ? 2 : d->stride) * d->in_w * d->channels : 0;
     }
     int8_t *out = b->codes + group * DEPTHWISE_BYTES;
     const int64_t pitch = b->groups * DEPTHWISE_BYTES;
@@ -83,24 +89,12 @@ static void interleave_group(const channel_block *b, int64_t group)
     }
 }
 
-/* Sums `positions` (at most 4) positions of a vector of channels. */
+/* Ends the sums of `positions` neighbours, 1 or 4, of a vector of channels; element `at` is the first. */
 static inline __attribute__((always_inline)) void
-sum_positions(const channel_block *b, const int positions, const int8_t *codes, const int8_t *w,
-              int64_t x, int64_t channel)
+end_positions(const oct_depthwise *d, const int positions, int64_t channel, int64_t at,
+              DEPTHWISE_SUM s0, DEPTHWISE_SUM s1, DEPTHWISE_SUM s2, DEPTHWISE_SUM s3)
 {
-    const oct_depthwise *d = b->d;
-    const int64_t pitch = b->groups * DEPTHWISE_BYTES, apart = d->stride * pitch;
-    const int64_t live = d->channels - channel, at = x * d->channels + channel;
-    codes += x * apart;
-    DEPTHWISE_SUM s0 = DEPTHWISE_ZERO(), s1 = s0, s2 = s0, s3 = s0;
-    for (int64_t group = 0; group < b->groups * d->kernel_w; group++) {
-        s0 = DEPTHWISE_MADD(s0, codes, w);
-        if (positions > 1) s1 = DEPTHWISE_MADD(s1, codes + apart, w);
-        if (positions > 2) s2 = DEPTHWISE_MADD(s2, codes + 2 * apart, w);
-        if (positions > 3) s3 = DEPTHWISE_MADD(s3, codes + 3 * apart, w);
-        codes += DEPTHWISE_BYTES;
-        w += OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
-    }
+    const int64_t live = d->channels - channel;
 #ifdef DEPTHWISE_STORE_CODES
     if (d->epilogue) {
         DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3);
@@ -109,9 +103,57 @@ sum_positions(const channel_block *b, const int positions, const int8_t *codes, 
 #endif
     int32_t *acc = d->acc + at;
     DEPTHWISE_STORE(acc, live, s0);
-    if (positions > 1) DEPTHWISE_STORE(acc + d->channels, live, s1);
-    if (positions > 2) DEPTHWISE_STORE(acc + 2 * d->channels, live, s2);
-    if (positions > 3) DEPTHWISE_STORE(acc + 3 * d->channels, live, s3);
+    if (positions == 1) return;
+    DEPTHWISE_STORE(acc + d->channels, live, s1);
+    DEPTHWISE_STORE(acc + 2 * d->channels, live, s2);
+    DEPTHWISE_STORE(acc + 3 * d->channels, live, s3);
+}
+
+/* Sums `positions` neighbours of one line of output or, if `pair`, of two, each over `columns` words. */
+static inline __attribute__((always_inline)) void
+sum_positions(const channel_block *b, const int positions, const bool pair, const int64_t columns,
+              const int8_t *codes, const int8_t *w, int64_t x, int64_t channel)
+{
+    const oct_depthwise *d = b->d;
+    const int64_t apart = d->stride * b->groups * DEPTHWISE_BYTES, at = x * d->channels + channel;
+    codes += x * apart;
+    DEPTHWISE_SUM s0 = DEPTHWISE_ZERO(), s1 = s0, s2 = s0, s3 = s0;
+    DEPTHWISE_SUM t0 = s0, t1 = s0, t2 = s0, t3 = s0;
+    for (int64_t column = 0; column < columns; column++) {
+        s0 = DEPTHWISE_MADD(s0, codes, w);
+        if (pair) t0 = DEPTHWISE_MADD_NEXT(t0, codes, w);
+        if (positions > 1) {
+            s1 = DEPTHWISE_MADD(s1, codes + apart, w);
+            s2 = DEPTHWISE_MADD(s2, codes + 2 * apart, w);
+            s3 = DEPTHWISE_MADD(s3, codes + 3 * apart, w);
+        }
+        if (positions > 1 && pair) {
+            t1 = DEPTHWISE_MADD_NEXT(t1, codes + apart, w);
+            t2 = DEPTHWISE_MADD_NEXT(t2, codes + 2 * apart, w);
+            t3 = DEPTHWISE_MADD_NEXT(t3, codes + 3 * apart, w);
+        }
+        codes += DEPTHWISE_BYTES;
+        w += OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
+    }
+    end_positions(d, positions, channel, at, s0, s1, s2, s3);
+    if (pair) end_positions(d, positions, channel, at + d->out_w * d->channels, t0, t1, t2, t3);
+}
+
+/* Sums all positions of a vector of channels. pair and columns are known to the compiler where they are common. */
+static inline __attribute__((always_inline)) void
+sum_vector(const channel_block *b, const bool pair, const int64_t columns, int64_t channel)
+{
+    const oct_depthwise *d = b->d;
+    const int8_t *const w =
+        d->packed +
+        channel / OCT_DEPTHWISE_LANES * columns * OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD +
+        channel % OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
+    const int8_t *const codes = b->codes + (channel - b->first) * OCT_DEPTHWISE_WORD;
+    int64_t x = 0;
+    for (; x + 4 <= d->out_w; x += 4)
+        sum_positions(b, 4, pair, columns, codes, w, x, channel);
+    for (; x < d->out_w; x++)
+        sum_positions(b, 1, pair, columns, codes, w, x, channel);
 }
 
 static void DEPTHWISE_NAME(const oct_depthwise *d)
@@ -120,23 +162,19 @@ static void DEPTHWISE_NAME(const oct_depthwise *d)
                        .groups = (d->kernel_h + DEPTHWISE_TAPS - 1) / DEPTHWISE_TAPS,
                        .columns = (d->out_w - 1) * d->stride + d->kernel_w,
                        .codes = d->scratch};
-    const int64_t weights = b.groups * d->kernel_w * OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
+    const int64_t columns = b.groups * d->kernel_w;
     for (; b.first < d->channels; b.first += DEPTHWISE_CHANNELS) {
         const int64_t left = d->channels - b.first;
         b.count = left < DEPTHWISE_CHANNELS ? left : DEPTHWISE_CHANNELS;
         for (int64_t group = 0; group < b.groups; group++)
             interleave_group(&b, group);
-        for (int64_t c = 0; c < b.count; c += DEPTHWISE_LANES) {
-            const int64_t channel = b.first + c;
-            const int8_t *w = d->packed + channel / OCT_DEPTHWISE_LANES * weights +
-                              channel % OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
-            const int8_t *codes = b.codes + c * OCT_DEPTHWISE_WORD;
-            int64_t x = 0;
-            for (; x + 4 <= d->out_w; x += 4)
-                sum_positions(&b, 4, codes, w, x, channel);
-            for (; x < d->out_w; x++)
-                sum_positions(&b, 1, codes, w, x, channel);
-        }
+        for (int64_t c = b.first; c < b.first + b.count; c += DEPTHWISE_LANES)
+            if (d->pair && columns == 3)
+                sum_vector(&b, true, 3, c);
+            else if (d->pair)
+                sum_vector(&b, true, columns, c);
+            else
+                sum_vector(&b, false, columns, c);
     }
 }
 

@@ -54,6 +54,9 @@ typedef struct oct_depthwise {
     int64_t channels, in_w, out_w;
     int kernel_h, kernel_w, stride, padding;
     uint8_t fill;
+    /* Also the next line of output, which begins out_w * channels elements on and looks one line further: there is one
+     * more line. Where oct_kernel.depthwise_pairs, and kernel_h is less than 4. */
+    bool pair;
     const uint8_t *const *line; /* (kernel_h), each (in_w, channels) */
     const int8_t *packed;       /* from depthwise_pack */
     int32_t *acc;               /* (out_w, channels) */
@@ -86,11 +89,13 @@ static inline int8_t oct_depthwise_weight(const oct_depthwise_weights *w, int64_
 typedef struct oct_kernel {
     oct_isa isa;
     const char *name;
+    bool tiles; /* multiplies sixteen rows at once: positions of a class should not be few */
     oct_byte_product bytes;
 
     int64_t (*depthwise_bytes)(int64_t channels, int kernel_h, int kernel_w);
     void (*depthwise_pack)(const oct_depthwise_weights *w, int8_t *packed);
     void (*depthwise)(const oct_depthwise *d);
+    bool depthwise_pairs; /* computes two lines at once, which share what is made of their input */
 
     /* Both make codes of the sums at once, as requantize does without mask and range: accumulators are
      * never in memory. Element 0 of q's columns and of its addend is element 0 of the call's; acc of p

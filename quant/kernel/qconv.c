@@ -189,13 +189,13 @@ static void fill_stripe(const worker *w, const block *b, code_bytes bytes)
     memset(out, 0, OCT_WORD); /* the last run is read to the end of its word */
 }
 
-/* Points to the lines of input that line `y` of output looks at; in the stripe, which has no outside, they
+/* Points to the lines of input that line `y` of output, and if `pair` the next one, look at; in the stripe, which has no outside, they
  * begin at its line `in_stripe`. */
-static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t in_stripe)
+static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t in_stripe, bool pair)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const uint8_t *x = w->pass->x;
-    for (int64_t ky = 0; ky < s->kernel_h; ky++) {
+    for (int64_t ky = 0; ky < s->kernel_h + pair; ky++) {
         const int64_t below = ky * s->dilation_h, at = y * s->stride_h - s->pad_top + below;
         if (w->plan->copies)
             w->line[ky] = w->stripe + (in_stripe + below) * w->plan->pitch;
@@ -222,9 +222,13 @@ static void convolve_depthwise_block(const worker *w, const block *b, code_bytes
                        .line = w->line,
                        .packed = w->pass->packed,
                        .scratch = w->columns};
-    for (int64_t i = 0; i < b->samples * b->lines; i++) {
+    const bool pairs = plan->kernel->depthwise_pairs && s->kernel_h < OCT_WORD &&
+                       s->stride_h == 1 && s->dilation_h == 1;
+    for (int64_t i = 0; i < b->samples * b->lines; i += 1 + d.pair) {
         const int64_t n = i / b->lines, y = i % b->lines, at = i * s->out_w * s->out_c;
-        point_to_lines(w, b->sample + n, b->line + y, n * plan->stripe_lines + y * s->stride_h);
+        d.pair = pairs && y + 1 < b->lines;
+        point_to_lines(w, b->sample + n, b->line + y, n * plan->stripe_lines + y * s->stride_h,
+                       d.pair);
         if (w->requant) {
             d.codes = (uint8_t *)out + at;
             const oct_requant q = requant_at(w, 0, d.codes);

@@ -99,12 +99,21 @@ void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *p
 }
 
 /* Blocks of products have about 16384 accumulators, which stay in the second-level cache with what is
- * multiplied; those of an affine plan, which reads each code once, stay in the first-level cache. */
-enum { BLOCK_SUMS = 16384, AFFINE_BLOCK_SUMS = 4096, MIN_POSITIONS = 64, MAX_POSITIONS = 256 };
+ * multiplied; those of an affine plan, which reads each code once, stay in the first-level cache. Where
+ * rows fill tiles blocks are larger, so that the edges of small planes have rows enough. */
+enum {
+    BLOCK_SUMS = 16384,
+    TILED_BLOCK_SUMS = 65536,
+    AFFINE_BLOCK_SUMS = 4096,
+    MIN_POSITIONS = 64,
+    MAX_POSITIONS = 256
+};
 
 static int64_t positions_wanted(const oct_qconv_plan *p)
 {
-    const int64_t sums = p->affine ? AFFINE_BLOCK_SUMS : BLOCK_SUMS;
+    const int64_t sums = p->affine                           ? AFFINE_BLOCK_SUMS
+                         : p->kernel->tiles && !p->depthwise ? TILED_BLOCK_SUMS
+                                                             : BLOCK_SUMS;
     return oct_min_i64(oct_max_i64(sums / p->shape.out_c, MIN_POSITIONS), MAX_POSITIONS);
 }
 
@@ -185,7 +194,7 @@ static void plan_scratch(oct_qconv_plan *p)
         p->wide_at + (p->wide ? oct_round_up(sums * (int64_t)sizeof(int64_t), OCT_CACHE_LINE) : 0);
     p->line_at = p->mask_at + oct_round_up(sums / 8 + 1, OCT_CACHE_LINE);
     p->columns_at =
-        p->line_at + oct_round_up(s->kernel_h * (int64_t)sizeof(uint8_t *), OCT_CACHE_LINE);
+        p->line_at + oct_round_up((s->kernel_h + 1) * (int64_t)sizeof(uint8_t *), OCT_CACHE_LINE);
     p->scratch_bytes = p->columns_at + oct_round_up(columns, OCT_CACHE_LINE);
 }
 
