@@ -1,6 +1,6 @@
 /* Which instruction sets this machine has. OCT_ISA narrows it at run time to the set it names and those
- * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, amx, or on ARM ref, blas, neon, neondot (an unknown
- * word is an error at start). */
+ * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, amx, or on ARM ref, blas, neon, neondot (any other
+ * word, the empty one too, is an error at start). */
 #pragma once
 
 #include "core/base/status.h"

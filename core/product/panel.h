@@ -23,7 +23,8 @@
  * oct_product.add is false),
  *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
  *                                                           panels; to: PANEL_ELEMENT *
- * They are undefined again at the end.
+ * They are undefined again at the end, but where PANEL_MORE is defined: then another function of the same words
+ * follows, which needs a name, an element, and what ends its sums.
  */
 #include "core/product/product.h"
 
@@ -265,7 +266,7 @@ static void PANEL_NAME(const oct_product *p)
     }
 }
 
-#undef PANEL_NAME
+#ifndef PANEL_MORE
 #undef PANEL_LANES
 #undef PANEL_BLOCK
 #undef PANEL_TILE
@@ -274,13 +275,16 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_ROWS_3
 #undef PANEL_ROWS_4
 #undef PANEL_SUM
-#undef PANEL_ELEMENT
 #undef PANEL_WORD
 #undef PANEL_WEIGHT
 #undef PANEL_ZERO
 #undef PANEL_BROADCAST
 #undef PANEL_TILE_AT
 #undef PANEL_MADD
+#endif
+#undef PANEL_MORE
+#undef PANEL_NAME
+#undef PANEL_ELEMENT
 #undef PANEL_READ
 #undef PANEL_WRITE
 #undef PANEL_STORE

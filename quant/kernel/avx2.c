@@ -6,10 +6,7 @@
  * k0 k1 k2 k3; masking leaves (k0, k2) and shifting (k1, k3) as 16-bit pairs, so a tile is
  * [pair 2][8][2] with the weights in that order.
  */
-#include "quant/rounding/bits.h"
-#include "quant/kernel/requant.h"
-#define OCT_SIMD_256
-#include "quant/kernel/simd.h"
+#include "quant/kernel/vectors.h"
 
 #include <string.h>
 
@@ -72,6 +69,12 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#define PANEL_MORE
+#include "core/product/panel.h"
+
+#define PANEL_NAME product_and_requantize
+#define PANEL_ELEMENT uint8_t
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
 /* Widens 16 channels of a line (only the first count exist) to 16 bits. Unpacking works inside 128-bit lanes, so
@@ -100,84 +103,10 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, load(codes), load(w))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
 #define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
+#define DEPTHWISE_STORE_CODES store_positions
 #include "quant/kernel/depthwise_simd.h"
 
-INLINE void store_codes(uint8_t *codes, __m256i code)
-{
-    const __m128i words =
-        _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
-    _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
-}
-
-/* Makes codes of rows of accumulators (oct_requant), eight channels at a time. masked, ranged, added: with the bits of
- * the gradient's mask, with the range of v, with a second addend; floor and six: the clips of the activation. */
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
-                          const oct_acc_rows *rows, const oct_requant *q)
-{
-    const int64_t n = rows->n;
-    const int32_t *acc = rows->acc;
-    uint8_t *codes = rows->y;
-    const oct_requant_limits limits = oct_requant_limits_of(q);
-    const __m256 lo = _mm256_set1_ps(limits.lo), hi = _mm256_set1_ps(limits.hi);
-    const __m256 floor = _mm256_set1_ps(limits.floor), six = _mm256_set1_ps(limits.six);
-    const __m256i zero_point = _mm256_set1_epi32(limits.zero_point);
-    const __m256i addend_zero = _mm256_set1_epi32(q->addend_zero_point);
-    const __m256 addend_factor = _mm256_set1_ps(q->addend_multiplier);
-    __m256 least = _mm256_set1_ps(INFINITY), most = _mm256_set1_ps(-INFINITY);
-    float tail[2] = {INFINITY, -INFINITY};
-    oct_bit_writer bits = {.out = rows->mask};
-    for (int64_t i = 0; i < rows->m; i++, acc += n, codes += n) {
-        const int64_t first = i * n;
-        int64_t c = 0;
-        for (; c + 8 <= n; c += 8) {
-            const __m256i sum = _mm256_add_epi32(load(acc + c), load(q->bias + c));
-            __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(q->multiplier + c));
-            if (added) {
-                const __m128i codes8 =
-                    _mm_loadl_epi64((const __m128i *)(const void *)(q->addend + first + c));
-                const __m256i s = _mm256_cvtepu8_epi32(codes8);
-                const __m256 whole = _mm256_cvtepi32_ps(_mm256_sub_epi32(s, addend_zero));
-                v = _mm256_add_ps(v, _mm256_mul_ps(whole, addend_factor));
-            }
-            const __m256 r = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-            store_codes(codes + c, _mm256_add_epi32(
-                                       _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(r, lo), hi)),
-                                       zero_point));
-            if (masked) {
-                const __m256 inside = _mm256_and_ps(_mm256_cmp_ps(r, lo, _CMP_GE_OQ),
-                                                    _mm256_cmp_ps(r, hi, _CMP_LE_OQ));
-                const __m256 active = _mm256_and_ps(_mm256_cmp_ps(v, floor, _CMP_GT_OQ),
-                                                    _mm256_cmp_ps(v, six, _CMP_LT_OQ));
-                oct_bits_put(&bits, (uint32_t)_mm256_movemask_ps(_mm256_and_ps(inside, active)), 8);
-            }
-            if (ranged) {
-                const __m256 clipped = _mm256_min_ps(_mm256_max_ps(v, floor), six);
-                least = _mm256_min_ps(clipped, least);
-                most = _mm256_max_ps(clipped, most);
-            }
-        }
-        for (; c < n; c++) {
-            const float v = oct_requant_value(q, first + c, c, acc[c]);
-            bool pass;
-            codes[c] = oct_requant_one(v, &limits, &pass);
-            if (masked) oct_bits_put(&bits, pass, 1);
-            if (ranged) {
-                const float clipped = oct_requant_clip(v, &limits);
-                oct_requant_range_merge(tail, clipped, clipped);
-            }
-        }
-    }
-    if (masked) oct_bits_end(&bits);
-    if (ranged) {
-        float lows[8], highs[8];
-        _mm256_storeu_ps(lows, least);
-        _mm256_storeu_ps(highs, most);
-        for (int lane = 0; lane < 8; lane++)
-            oct_requant_range_merge(rows->range, lows[lane], highs[lane]);
-        oct_requant_range_merge(rows->range, tail[0], tail[1]);
-        oct_requant_range_end(q, n, rows->range);
-    }
-}
+OCT_CODES_AT_ONCE
 
 OCT_REQUANTIZE(requantize_as)
 
@@ -188,5 +117,7 @@ const oct_kernel oct_kernel_avx2 = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .product_codes = product_codes,
+    .depthwise_codes = depthwise_codes,
     .requantize = requantize,
 };

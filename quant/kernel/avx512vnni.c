@@ -61,15 +61,6 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
 #define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
-/* Multiplies, and makes codes of the sums while they are in registers (oct_kernel.product_codes). */
-static void product_codes(const oct_product *p, const oct_requant *q)
-{
-    const coder z = coder_of(q, p->acc);
-    oct_product with_coder = *p;
-    with_coder.epilogue = &z;
-    product_and_requantize(&with_coder);
-}
-
 /* Interleaves 64 channels of four lines: word c has the four codes of channel c. Unpacking works inside 128-bit lanes,
  * so each lane l first gets the groups of four channels that end there: of vector v, from channel 16 v + 4 l on. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
@@ -126,13 +117,7 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
 #define DEPTHWISE_STORE_CODES store_positions
 #include "quant/kernel/depthwise_simd.h"
 
-static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
-{
-    const coder z = coder_of(q, d->codes);
-    oct_depthwise with_coder = *d;
-    with_coder.epilogue = &z;
-    depthwise(&with_coder);
-}
+OCT_CODES_AT_ONCE
 
 /* A call of the requantizer: its constants, what it has found, and where it is. */
 typedef struct requantizer {

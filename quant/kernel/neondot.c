@@ -4,11 +4,11 @@
  *
  * Product: panels of 4 columns.
  */
-#include "quant/kernel/neon.h"
+#include "quant/kernel/vectors.h"
 
 #include <string.h>
 
-enum { COLUMNS = 4, TILE_BYTES = COLUMNS * OCT_WORD };
+enum { COLUMNS = LANES, TILE_BYTES = COLUMNS * OCT_WORD };
 
 /* Weights, and what is missing. */
 typedef struct weights {
@@ -55,16 +55,22 @@ INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, weights t)
 #define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) oct_neon_read(from, count)
-#define PANEL_WRITE(to, count, sum) oct_neon_write(to, count, sum)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#define PANEL_MORE
+#include "core/product/panel.h"
+
+#define PANEL_NAME product_and_requantize
+#define PANEL_ELEMENT uint8_t
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
 /* Interleaves 16 channels of four lines. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     vst4q_u8((uint8_t *)out,
-             ((uint8x16x4_t){{oct_neon_codes(at[0], count), oct_neon_codes(at[1], count),
-                              oct_neon_codes(at[2], count), oct_neon_codes(at[3], count)}}));
+             ((uint8x16x4_t){{load_codes(at[0], count), load_codes(at[1], count),
+                              load_codes(at[2], count), load_codes(at[3], count)}}));
 }
 
 INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *w)
@@ -75,13 +81,16 @@ INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_
 #define DEPTHWISE_NAME depthwise
 #define DEPTHWISE_TAPS 4
 #define DEPTHWISE_CHANNELS 16
-#define DEPTHWISE_LANES OCT_NEON_LANES
+#define DEPTHWISE_LANES LANES
 #define DEPTHWISE_SUM int32x4_t
 #define DEPTHWISE_ZERO() vdupq_n_s32(0)
 #define DEPTHWISE_MADD(sum, codes, w) add_interleaved(sum, codes, w)
-#define DEPTHWISE_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
+#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
 #define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
+#define DEPTHWISE_STORE_CODES store_positions
 #include "quant/kernel/depthwise_simd.h"
+
+OCT_CODES_AT_ONCE
 
 /* The requantizer is NEON's, which every machine with sdot has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
@@ -96,5 +105,7 @@ const oct_kernel oct_kernel_neondot = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .product_codes = product_codes,
+    .depthwise_codes = depthwise_codes,
     .requantize = requantize,
 };

@@ -1,4 +1,5 @@
-/* What the SIMD variants share: a copy of the requantizer for each kind of call, and the vectors of 256 bits. */
+/* What the SIMD variants share: a copy of the requantizer for each kind of call, the functions that make codes of sums
+ * in registers, and the vectors of 512 bits. Those of 256 bits and of NEON are in vectors.h. */
 #pragma once
 
 #include "core/product/product.h"
@@ -26,37 +27,24 @@
             as(false, false, added, r, q);                                                         \
     } while (0)
 
-#ifdef OCT_SIMD_256 /* vectors of 256 bits: eight sums */
-#include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef int32_t lanes __attribute__((vector_size(32)));
-
-INLINE __m256i load(const void *at)
-{
-    return _mm256_loadu_si256((const __m256i *)at);
-}
-
-INLINE __m256i first_lanes(int64_t count)
-{
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
-}
-
-INLINE lanes read_lanes(const int32_t *acc, int64_t count)
-{
-    return (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
-}
-
-INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
-{
-    if (count >= 8)
-        _mm256_storeu_si256((__m256i *)(void *)acc, (__m256i)sum);
-    else if (count > 0)
-        _mm256_maskstore_epi32(acc, first_lanes(count), (__m256i)sum);
-}
-#endif
+/* Defines product_codes and depthwise_codes (oct_kernel) from product_and_requantize and depthwise, which find the
+ * coder of a call in `epilogue`. */
+#define OCT_CODES_AT_ONCE                                                                          \
+    static void product_codes(const oct_product *p, const oct_requant *q)                          \
+    {                                                                                              \
+        const coder z = coder_of(q, p->acc);                                                       \
+        oct_product with_coder = *p;                                                               \
+        with_coder.epilogue = &z;                                                                  \
+        product_and_requantize(&with_coder);                                                       \
+    }                                                                                              \
+                                                                                                   \
+    static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)                      \
+    {                                                                                              \
+        const coder z = coder_of(q, d->codes);                                                     \
+        oct_depthwise with_coder = *d;                                                             \
+        with_coder.epilogue = &z;                                                                  \
+        depthwise(&with_coder);                                                                    \
+    }
 
 #ifdef OCT_SIMD_512 /* vectors of 512 bits: sixteen sums, and how they become codes */
 #include <immintrin.h>

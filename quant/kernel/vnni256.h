@@ -6,8 +6,7 @@
  *
  * Product: panels of 8 columns; a register block is up to 6 rows by 2 panels.
  */
-#define OCT_SIMD_256
-#include "quant/kernel/simd.h"
+#include "quant/kernel/vectors.h"
 
 #include <string.h>
 
@@ -42,6 +41,12 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#define PANEL_MORE
+#include "core/product/panel.h"
+
+#define PANEL_NAME product_and_requantize
+#define PANEL_ELEMENT uint8_t
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
 /* Loads 32 codes; only the first count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
@@ -76,7 +81,10 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define DEPTHWISE_MADD(sum, codes, w) add_products(sum, (lanes)load(codes), (lanes)load(w))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
 #define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
+#define DEPTHWISE_STORE_CODES store_positions
 #include "quant/kernel/depthwise_simd.h"
+
+OCT_CODES_AT_ONCE
 
 /* The requantizer is AVX2's, which every machine with VNNI has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
@@ -91,5 +99,7 @@ const oct_kernel VNNI256_TABLE = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .product_codes = product_codes,
+    .depthwise_codes = depthwise_codes,
     .requantize = requantize,
 };

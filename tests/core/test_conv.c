@@ -591,7 +591,7 @@ static void check_wild(int64_t samples, oct_conv_shape s, int powers)
 
 /* For the same reason random shapes are fewer there and have smaller
  * sides, but as many channels, since these decide which blocks and ends of blocks are worked. */
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(OCT_FEWER_SHAPES)
 enum { EXACT_SHAPES = 8, RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4, LEAF_SHAPES = 2 };
 enum { SIDE_MOST = 6, KERNEL_MOST = 3, SOME_LEAVES = 1 };
 #else
@@ -969,6 +969,9 @@ Test(conv, choice_of_a_table_follows_the_instruction_sets)
     const oct_isa_set bf16 = vnni | 1u << OCT_ISA_AVX512BF16;
     cr_assert_eq(oct_float_kernel_select(bf16), &oct_float_kernel_avx512bf16);
     cr_assert_eq(oct_float_kernel_select(bf16 | 1u << OCT_ISA_AMX), &oct_float_kernel_amx);
+#elif defined(__aarch64__)
+    const oct_isa_set neon = ref | 1u << OCT_ISA_BLAS | 1u << OCT_ISA_NEON;
+    cr_assert_eq(oct_float_kernel_select(neon), &oct_float_kernel_neon);
 #endif
 }
 
