@@ -13,8 +13,8 @@ typedef struct net_model {
     atomic_int nets; /* and one while it is made */
     oct_net_source source;
     oct_packed *packed;
-    char **class_names, **port_names; /* NULL: none */
-    oct_port input[OCT_PROGRAM_INPUTS], output;
+    char **class_names, **port_names;                    /* NULL: none */
+    oct_port input[OCT_PROGRAM_INPUTS], output, *layers; /* of each step */
 } net_model;
 
 struct oct_net {
@@ -68,22 +68,38 @@ static const oct_value *codes_of(const oct_program *p, int32_t value, bool outpu
     return NULL;
 }
 
-static oct_port port_of(const oct_program *p, int32_t number, bool output, char *const *name)
+/* Describes a value; codes: those that stand for it, or NULL. */
+static oct_port port_of(const oct_value *value, const oct_value *codes, const char *name)
 {
-    const oct_value *value = &p->values[number], *codes = codes_of(p, number, output);
-    oct_port port = {.name = name ? *name : "",
+    static const oct_port_type types[] = {[OCT_F32] = OCT_PORT_FLOAT,
+                                          [OCT_S32] = OCT_PORT_CLASS,
+                                          [OCT_U8] = OCT_PORT_U8,
+                                          [OCT_U16] = OCT_PORT_U16};
+    oct_port port = {.name = name,
                      .h = value->h,
                      .w = value->w,
                      .c = value->c,
                      .numel = oct_value_numel(value),
                      .bytes = oct_value_bytes(value),
-                     .type = value->dtype == OCT_S32 ? OCT_PORT_CLASS : OCT_PORT_FLOAT};
+                     .type = types[value->dtype]};
     if (!codes) return port;
     while (codes->q.qmax - codes->q.qmin >= 1 << port.bits)
         port.bits++;
     port.scale = codes->q.scale;
     port.zero_point = codes->q.zero_point;
     return port;
+}
+
+static oct_status describe_layers(net_model *m)
+{
+    const oct_program *p = m->source.program;
+    OCT_TRY(oct_alloc(&m->layers, (size_t)p->num_steps, sizeof *m->layers));
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const oct_value *value = oct_step_output(p, &p->steps[i]);
+        const bool is_code = value->dtype == OCT_U8 || value->dtype == OCT_U16;
+        m->layers[i] = port_of(value, is_code ? value : NULL, p->steps[i].name);
+    }
+    return OCT_OK;
 }
 
 /* Gives a share of the model back. */
@@ -94,6 +110,7 @@ static void release_model(net_model *m)
     m->source.release(m->source.owner);
     oct_free(&m->class_names);
     oct_free(&m->port_names);
+    oct_free(&m->layers);
     oct_free(&m);
 }
 
@@ -139,8 +156,11 @@ oct_status oct_net_create(oct_net **net, const oct_net_source *source,
         OCT_TRY_OUT(split_lines(source->port_names, source->port_names_bytes, 2,
                                 "its input and its output", &m->port_names));
     for (int i = 0; i < p->num_inputs; i++)
-        m->input[i] = port_of(p, p->inputs[i], false, m->port_names);
-    m->output = port_of(p, p->output, true, m->port_names ? m->port_names + 1 : NULL);
+        m->input[i] = port_of(&p->values[p->inputs[i]], codes_of(p, p->inputs[i], false),
+                              m->port_names ? m->port_names[0] : "");
+    m->output = port_of(&p->values[p->output], codes_of(p, p->output, true),
+                        m->port_names ? m->port_names[1] : "");
+    OCT_TRY_OUT(describe_layers(m));
     OCT_TRY_OUT(oct_packed_create(&m->packed, p));
     status = make_net(net, m, options);
 out:
@@ -209,6 +229,45 @@ oct_status oct_net_run(oct_net *net, int64_t samples, const float *const *inputs
 {
     OCT_CHECK(net, OCT_USAGE, "oct_net_run has no net: NULL");
     return oct_runtime_run(net->runtime, samples, inputs, output);
+}
+
+int oct_net_num_layers(const oct_net *net)
+{
+    return net ? (int)net->model->source.program->num_steps : 0;
+}
+
+const oct_port *oct_net_layer(const oct_net *net, int i)
+{
+    return i >= 0 && i < oct_net_num_layers(net) ? &net->model->layers[i] : NULL;
+}
+
+const char *oct_net_layer_kind(const oct_net *net, int i)
+{
+    if (i < 0 || i >= oct_net_num_layers(net)) return NULL;
+    return oct_step_operation(&net->model->source.program->steps[i]);
+}
+
+typedef struct layer_watch {
+    const oct_program *program;
+    oct_net_layer_fn show;
+    void *user;
+} layer_watch;
+
+static void show_layer(void *user, int64_t value, const oct_step *step, const void *data,
+                       size_t bytes)
+{
+    const layer_watch *watch = user;
+    (void)value, (void)bytes;
+    watch->show(watch->user, (int)(step - watch->program->steps), data);
+}
+
+oct_status oct_net_run_layers(oct_net *net, int64_t samples, const float *const *inputs,
+                              void *output, oct_net_layer_fn show, void *user)
+{
+    OCT_CHECK(net, OCT_USAGE, "oct_net_run_layers has no net: NULL");
+    OCT_CHECK(show, OCT_USAGE, "oct_net_run_layers has no function to show layers to: NULL");
+    layer_watch watch = {.program = net->model->source.program, .show = show, .user = user};
+    return oct_runtime_watch(net->runtime, samples, inputs, output, show_layer, &watch);
 }
 
 /* Takes the buffers of the net for this thread, until leave; makes them where they are not there yet. */

@@ -240,6 +240,44 @@ Test(net, layers_that_stay_float_run_by_their_modules)
     check_bits(&net, 1);
 }
 
+/* The digest of what a layer gives is that of the program's value in the file. */
+static void check_layer(void *user, int i, const void *values)
+{
+    uint8_t digest[32];
+    const oct_program *p = &model.program;
+    const oct_value *value = &p->values[p->steps[i].output];
+    const oct_port *layer = oct_net_layer(net, i);
+    int *next = user;
+    cr_assert_eq(i, (*next)++);
+    if (layer->type == OCT_PORT_U8) cr_assert(value->dtype == OCT_U8 && layer->bits == 8);
+    if (layer->type == OCT_PORT_U16) cr_assert(value->dtype == OCT_U16 && layer->bits == 16);
+    if (layer->bits) cr_assert(layer->scale == value->q.scale, "layer %d", i);
+    oct_sha256(values, layer->bytes, digest);
+    cr_assert_arr_eq(digest, model.golden_digest + p->steps[i].output * 32, 32, "layer %d", i);
+}
+
+Test(net, shows_what_each_layer_gives)
+{
+    static void (*const makers[])(oct_program *) = {program_small, program_of_other_kinds};
+    for (size_t i = 0; i < 2 * OCT_COUNT(makers); i++) {
+        const oct_net_options options = {.max_batch = 1 + 2 * (int64_t)i, .threads = 2};
+        int layers = 0;
+        end_model();
+        make_model(makers[i / 2]);
+        OK(oct_net_open(&net, i % 2 ? "net.flat" : "net.int8.h5", &options));
+        OK(oct_net_run_layers(net, 1, (const float *[]){model.golden_input}, y, check_layer,
+                              &layers));
+        cr_assert_eq(layers, oct_net_num_layers(net));
+        OK(oct_net_run(net, 1, (const float *[]){model.golden_input}, expected));
+        cr_assert_arr_eq(y, expected, oct_net_output(net)->bytes);
+        cr_assert_null(oct_net_layer(net, layers));
+        cr_assert_null(oct_net_layer_kind(net, -1));
+        cr_assert_str_eq(oct_net_layer_kind(net, 0), "quantize");
+        cr_assert_float_eq(oct_net_layer(net, 0)->scale, oct_net_input(net, 0)->scale, 0);
+    }
+    refused(oct_net_run_layers(net, 1, NULL, y, NULL, NULL), OCT_USAGE, "no function");
+}
+
 Test(net, the_rounding_mode_matters_nowhere_and_stays)
 {
     const oct_net_options options = {.max_batch = N, .threads = 3};

@@ -55,17 +55,19 @@ OCT_API oct_status oct_net_verify(oct_net *net) OCT_NODISCARD;
 
 typedef enum oct_port_type {
     OCT_PORT_FLOAT, /* float */
-    OCT_PORT_CLASS  /* int32_t: the number of a class */
+    OCT_PORT_CLASS, /* int32_t: the number of a class */
+    OCT_PORT_U8,    /* uint8_t: a code; of layers alone, like the next */
+    OCT_PORT_U16    /* uint16_t: a code */
 } oct_port_type;
 
-/* What goes into a net or comes out of it, for one sample. */
+/* What goes into a net or comes out of it or of one of its layers, for one sample. */
 typedef struct oct_port {
     const char *name; /* in the network that the model came from; "": it had none */
     int64_t h, w, c;  /* rows, columns, channels; values without a plane have h = w = 1 */
     int64_t numel;    /* h * w * c */
     size_t bytes;     /* in the caller's array */
     oct_port_type type;
-    /* The codes that the floats become, or that they come from: real = scale * (code - zero_point). bits 0: none, as of
+    /* The codes, or those that the floats become or come from: real = scale * (code - zero_point). bits 0: none, as of
      * results that are not quantized, and scale and zero_point are 0, too. */
     int bits;
     float scale;
@@ -90,6 +92,20 @@ OCT_API int64_t oct_net_num_rows(const oct_net *net);
  * float. */
 OCT_API oct_status oct_net_run(oct_net *net, int64_t samples, const float *const *inputs,
                                void *output) OCT_NODISCARD;
+
+/* Layers in the order in which they run: the steps of the integer program. Two may have the same name, such as those that
+ * make codes of an input and its first layer. */
+OCT_API int oct_net_num_layers(const oct_net *net);
+/* A description of what layer i gives, and what it does, such as "conv"; both live as long as the net. NULL: there is
+ * none. */
+OCT_API const oct_port *oct_net_layer(const oct_net *net, int i);
+OCT_API const char *oct_net_layer_kind(const oct_net *net, int i);
+/* Is called for layer i with samples x what it gives, which are there until it returns. It does not call the net. */
+typedef void (*oct_net_layer_fn)(void *user, int i, const void *values);
+/* Runs as oct_net_run does, in one thread, and shows what each layer gives. */
+OCT_API oct_status oct_net_run_layers(oct_net *net, int64_t samples, const float *const *inputs,
+                                      void *output, oct_net_layer_fn show,
+                                      void *user) OCT_NODISCARD;
 
 typedef enum oct_pixel_order {
     OCT_PIXELS_AS_TRAINED, /* C bytes for each pixel, such as red, green, blue */
