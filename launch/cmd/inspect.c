@@ -7,6 +7,7 @@
 #include "io/model/model_file.h"
 #include "launch/cmd/command.h"
 #include "launch/cmd/inspect_view.h"
+#include "launch/cmd/recipe_args.h"
 #include "launch/deploy/device.h"
 #include "launch/deploy/golden.h"
 #include "launch/session/file_kind.h"
@@ -360,16 +361,16 @@ static oct_status inspect_model(const oct_args *args, bool device)
     return status;
 }
 
-/* Shows a recipe: every key with its value. */
-static oct_status inspect_recipe(const char *path, bool json)
+/* Shows a recipe with the changes after it: every key with its value. */
+static oct_status inspect_recipe(const oct_args *args)
 {
     OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     OCT_OWNED(oct_text_free) oct_text text = {0};
-    OCT_TRY(oct_recipe_read(&recipe, path, NULL, NULL, 0));
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
     OCT_TRY(oct_recipe_write(&recipe, false, &text));
-    json ? oct_print_json(
-               json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file", path, "recipe", text.data))
-         : oct_print("%s", text.data);
+    args->json ? oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file",
+                                          args->word[0], "recipe", text.data))
+               : oct_print("%s", text.data);
     return OCT_OK;
 }
 
@@ -413,6 +414,8 @@ static oct_status run_inspect(const oct_args *args)
               "command line: --data is for --graph and --tree; nothing else needs the data");
     OCT_CHECK(!device || !(graph || tree), OCT_USAGE,
               "command line: use --device, --graph or --tree, not several");
+    OCT_CHECK(args->num_words == 1 || !(graph || tree), OCT_USAGE,
+              "command line: '%s': --graph and --tree take no keys", args->word[1]);
     if (graph || tree)
         return oct_print_view(args,
                               dot     ? OCT_VIEW_DOT
@@ -422,13 +425,15 @@ static oct_status run_inspect(const oct_args *args)
     OCT_TRY(oct_file_kind_of(path, &kind));
     OCT_CHECK(kind == OCT_FILE_MODEL || !device, OCT_USAGE,
               "command line: --device is for int8 models; %s is none", path);
+    OCT_CHECK(kind == OCT_FILE_RECIPE || args->num_words == 1, OCT_USAGE,
+              "command line: '%s': keys are for recipes; %s is none", args->word[1], path);
     switch (kind) {
     case OCT_FILE_CHECKPOINT:
         return inspect_checkpoint(path, args->json);
     case OCT_FILE_MODEL:
         return inspect_model(args, device);
     case OCT_FILE_RECIPE:
-        return inspect_recipe(path, args->json);
+        return inspect_recipe(args);
     case OCT_FILE_RUN_FOLDER:
         return inspect_run(path, args->json);
     }
@@ -448,11 +453,12 @@ static const oct_option options[] = {
 
 const oct_command oct_command_inspect = {
     .name = "inspect",
-    .usage = "octet inspect FILE [--graph [--dot] | --tree | --device] [--data FOLDER]",
+    .usage = "octet inspect FILE [--graph [--dot] | --tree | --device] [--data FOLDER]\n"
+             "       octet inspect RECIPE key=value ...",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
     .help =
         "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the\n"
-        "file.\n"
+        "file; of a recipe every key, with the changes that are given.\n"
         "\n"
         "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare\n"
         "it: the graph has a line for each operation in the order in which they run, the tree a\n"
@@ -471,6 +477,6 @@ const oct_command oct_command_inspect = {
         "runs.\n",
     .options = options,
     .min_words = 1,
-    .max_words = 1,
+    .max_words = OCT_ARGS_MAX,
     .run = run_inspect,
 };

@@ -9,6 +9,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("OCT_PROGRAM", "octet")
 SKIPPED = 77  # tests/CMakeLists.txt
 
+#: Of a short training on what make_images wrote; .format(folder=...).
+RECIPE = """schema: 1
+name: small
+model: {{name: cnn-small}}
+data: {{format: npy, path: {folder}, images: images, labels: labels}}
+batch: {{size: 20}}
+float: {{epochs: 2, lr: 0.05}}
+qat: {{epochs: 1, lr: 0.01}}
+calibrate: {{batches: 2}}
+"""
+
 
 def needs(*packages):
     """Ends the file as skipped where Python lacks a package."""
@@ -36,14 +47,6 @@ def make_model(folder):
     """Trains a small network for some steps; returns the paths of its int8 model and of its images."""
     images, labels = make_images(folder)
     recipe = folder / "recipe.yaml"
-    recipe.write_text(f"""schema: 1
-name: small
-model: {{name: cnn-small}}
-data: {{format: npy, path: {folder}, images: images, labels: labels}}
-batch: {{size: 20}}
-float: {{epochs: 2, lr: 0.05}}
-qat: {{epochs: 1, lr: 0.01}}
-calibrate: {{batches: 2}}
-""")
+    recipe.write_text(RECIPE.format(folder=folder))
     subprocess.run([PROGRAM, "train", recipe, f"output={folder / 'run'}", "--progress", "none"], check=True)
     return folder / "run" / "model.int8.h5", images

@@ -1,7 +1,9 @@
 """Octet from Python: quantization-aware training whose int8 models compute bit for bit what training computed.
 
     import octet
-    m = octet.load("model.int8.h5")       # an int8 model, from HDF5 or a flat file
+    run = octet.train("my.yaml", ranks=2)  # or arrays: data=(images, labels)
+    run.metrics, run.weights, run.report  # records for pandas, arrays by name, the page in a notebook
+    m = run.model                         # or octet.load("model.int8.h5"), also of a flat file
     m(x)                                  # float32 as in training, or uint8 pixels: what the model computes
     m.predict(images)                     # classes and their probabilities
     m.codes(x)["layers.0"].values         # what each layer gives, as codes with scale and zero point
@@ -23,6 +25,9 @@ from ._errors import (
 )
 from ._library import version
 from ._net import Codes, Layer, Net, Port, Prediction, load
+from ._program import command
+from ._recipe import Recipe
+from ._run import Report, Run, train
 
 __version__ = version()
 
@@ -39,9 +44,14 @@ __all__ = [
     "Port",
     "Prediction",
     "PrepareError",
+    "Recipe",
+    "Report",
     "ResourceError",
+    "Run",
     "StoppedError",
     "UsageError",
+    "command",
     "load",
+    "train",
     "version",
 ]

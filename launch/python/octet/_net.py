@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _declarations as c
+from . import _program
 from ._errors import PrepareError, UsageError
 from ._library import Library, library
 
 DTYPES = {c.OCT_PORT_FLOAT: np.float32, c.OCT_PORT_CLASS: np.int32, c.OCT_PORT_U8: np.uint8, c.OCT_PORT_U16: np.uint16}
 ORDERS = {"as_trained": c.OCT_PIXELS_AS_TRAINED, "reversed": c.OCT_PIXELS_REVERSED, "padded": c.OCT_PIXELS_PADDED,
           "reversed_padded": c.OCT_PIXELS_REVERSED_PADDED, "planes": c.OCT_PIXELS_PLANES}
+FORMS = ("onnx", "tflite", "c", "flat")
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]
 
 
@@ -250,6 +252,21 @@ class Net:
         """Computes the golden inputs in the file; raises MismatchError where the outputs have other bits than there."""
         with self._borrowed() as net:
             self._library.oct_net_verify(net)
+
+    def export(self, path: str | os.PathLike[str], *options: object, form: str | None = None) -> None:
+        """Writes the model for other programs, as `octet export`, whose options may follow ("--pixels").
+
+        form: onnx, tflite, c or flat; None: that of the ending, .onnx, .tflite, .flat or .c.
+        Raises UsageError for other endings and for models that were not opened by a path.
+        """
+        chosen = form or os.path.splitext(os.fspath(path))[1][1:]
+        if self.path is None:
+            raise UsageError("the model was opened from bytes; write them to a file and load that")
+        if chosen not in FORMS:
+            raise UsageError(f"{os.fspath(path)}: the ending says no format; give form=, one of: {', '.join(FORMS)}")
+        out = os.fspath(path)
+        _program.run(["export", self.path, "--format", chosen, "-o", out[:-2] if chosen == "c" and out.endswith(".c")
+                      else out, *options])
 
     def _batches(self, count: int) -> Iterator[tuple[int, int]]:
         for first in range(0, count, self.max_batch):
