@@ -592,10 +592,10 @@ static void check_wild(int64_t samples, oct_conv_shape s, int powers)
 /* For the same reason random shapes are fewer there and have smaller
  * sides, but as many channels, since these decide which blocks and ends of blocks are worked. */
 #if defined(__SANITIZE_ADDRESS__) || defined(OCT_FEWER_SHAPES)
-enum { EXACT_SHAPES = 8, RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4, LEAF_SHAPES = 2 };
+enum { EXACT_SHAPES = 4, RANDOM_SHAPES = 6, UNEVEN_SHAPES = 3, LEAF_SHAPES = 1 };
 enum { SIDE_MOST = 6, KERNEL_MOST = 3, SOME_LEAVES = 1 };
 #else
-enum { EXACT_SHAPES = 40, RANDOM_SHAPES = 60, UNEVEN_SHAPES = 30, LEAF_SHAPES = 12 };
+enum { EXACT_SHAPES = 20, RANDOM_SHAPES = 36, UNEVEN_SHAPES = 16, LEAF_SHAPES = 5 };
 enum { SIDE_MOST = 14, KERNEL_MOST = 7, SOME_LEAVES = 0 };
 #endif
 
