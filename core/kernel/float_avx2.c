@@ -1,5 +1,4 @@
-/* Float products with AVX2 and FMA work six rows by two panels of eight columns, those of bfloat16, which have two
- * accumulators for a sum, three by two. */
+/* Float and bfloat16 products with AVX2 and FMA work six rows by two panels of eight columns. */
 #include "core/kernel/float_impl.h"
 
 #include <immintrin.h>
@@ -47,7 +46,7 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 #define PANEL_LANES 8
 #define PANEL_TILE 32
 #define PANEL_ROWS_1 6
-#define PANEL_ROWS_2 3
+#define PANEL_ROWS_2 6
 #define PANEL_ROWS_3 0
 #define PANEL_ROWS_4 0
 #define PANEL_SUM __m256

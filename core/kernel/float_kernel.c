@@ -17,7 +17,9 @@ const oct_float_kernel *oct_float_kernel_select(oct_isa_set have)
     size_t i = 0;
     for (; i + 1 < OCT_COUNT(kernels); i++) {
         const oct_float_kernel *kernel = kernels[i];
-        if (oct_isa_has(have, kernel->isa) && (!kernel->present || kernel->present())) break;
+        const bool there =
+            oct_isa_has(have, kernel->isa) && (!kernel->present || kernel->present());
+        if (there && (!kernel->pays || kernel->pays())) break;
     }
     return kernels[i];
 }

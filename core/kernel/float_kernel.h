@@ -49,6 +49,8 @@ typedef struct oct_float_kernel {
     int col_tile; /* columns of a panel; a tile is col_tile words */
     oct_bf16_words bf16_words;
     bool (*present)(void); /* whether what it needs besides instructions is there; NULL: nothing */
+    bool (*pays)(
+        void); /* whether this processor is faster with it than with the next one; NULL: yes */
     oct_product_fn *f32;
     oct_product_fn *bf16; /* of words as bf16_words says */
 } oct_float_kernel;
@@ -57,7 +59,7 @@ typedef struct oct_float_kernel {
 #include "core/kernel/float_kernel_list.def"
 #undef OCT_FLOAT_KERNEL
 
-/* Returns the first kernel of the list that these instruction sets allow; the last is the scalar reference. */
+/* Returns the first kernel of the list that these instruction sets allow and that pays; the last is the scalar reference. */
 const oct_float_kernel *oct_float_kernel_select(oct_isa_set have);
 const oct_float_kernel *oct_float_kernel_here(void); /* of this machine and OCT_ISA */
 /* What decides its bits, for people: "avx2", or which OpenBLAS it is. */

@@ -48,9 +48,9 @@ static inline void write_columns(float *to, int64_t count, float32x4_t sum)
 #define PANEL_LANES 4
 #define PANEL_TILE 16
 #define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 6
-#define PANEL_ROWS_3 4
-#define PANEL_ROWS_4 3
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 8
+#define PANEL_ROWS_4 6
 #define PANEL_SUM float32x4_t
 #define PANEL_ELEMENT float
 #define PANEL_WORD float32x4_t

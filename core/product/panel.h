@@ -18,7 +18,7 @@
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
  * for the bfloat16 products of float_kernel.h also
  *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another; the sums
- *                         wait in memory until both are added
+ *                         wait in memory until both are added; blocks of one panel need two accumulators for a sum
  * or, in place of the last two, where sums are not written but become something else at once (and
  * oct_product.add is false),
  *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
@@ -111,28 +111,23 @@ PANEL_INLINE void PANEL_OWN(_step)(const int panels, PANEL_OWN(_quad) * sum, con
 
 #define PANEL_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #ifdef PANEL_BLOCK
-/* sum += even + odd, and begins new chains. A block that is not full counts as filled up with zeros, which make +0 of a
- * chain at -0. */
-PANEL_INLINE void PANEL_OWN(_add)(PANEL_SUM *sum, PANEL_SUM *even, PANEL_SUM *odd, bool full)
+/* Adds a chain of odd words to that of even ones, and both to what a row has already (add). A block that is not full
+ * counts as filled up with zeros, which make +0 of a chain at -0. */
+PANEL_INLINE void PANEL_OWN(_merge)(const int panels, const PANEL_OWN(_span) * s, bool add,
+                                    bool full, const PANEL_OWN(_quad) * even,
+                                    const PANEL_OWN(_quad) * odd, PANEL_ELEMENT *acc)
 {
     const PANEL_SUM zero = PANEL_ZERO();
-    *sum += full ? *even + *odd : (*even + zero) + (*odd + zero);
-    *even = *odd = zero;
-}
-
-/* Adds the chains of a row's block to its sums; add: there are some already. */
-PANEL_INLINE void PANEL_OWN(_merge)(const int panels, const PANEL_OWN(_span) * s, bool add,
-                                    bool full, PANEL_OWN(_quad) * even, PANEL_OWN(_quad) * odd,
-                                    PANEL_ELEMENT *acc)
-{
     PANEL_OWN(_quad) sum = PANEL_OWN(_start)(panels, s, add, acc);
-    PANEL_OWN(_add)(&sum.p0, &even->p0, &odd->p0, full);
-    if (panels > 1) PANEL_OWN(_add)(&sum.p1, &even->p1, &odd->p1, full);
-    if (panels > 2) PANEL_OWN(_add)(&sum.p2, &even->p2, &odd->p2, full);
-    if (panels > 3) PANEL_OWN(_add)(&sum.p3, &even->p3, &odd->p3, full);
+    sum.p0 += full ? even->p0 + odd->p0 : (even->p0 + zero) + (odd->p0 + zero);
+    if (panels > 1) sum.p1 += full ? even->p1 + odd->p1 : (even->p1 + zero) + (odd->p1 + zero);
+    if (panels > 2) sum.p2 += full ? even->p2 + odd->p2 : (even->p2 + zero) + (odd->p2 + zero);
+    if (panels > 3) sum.p3 += full ? even->p3 + odd->p3 : (even->p3 + zero) + (odd->p3 + zero);
     PANEL_OWN(_end)(panels, s, &sum, acc);
 }
 
+/* Words of even number go by first, then the odd ones, so that a row has one chain for each panel, as many rows as
+ * registers hold; one panel alone has too few chains for that, and takes both at once. */
 PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
                                     const oct_row *row)
 {
@@ -141,39 +136,58 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     const char *x##r = r < rows ? x + row[r].x : NULL;
 #define PANEL_STEP(r)                                                                              \
     if (r < rows) {                                                                                \
-        PANEL_OWN(_step)(panels, &even##r, x##r + at, &w);                                         \
-        PANEL_OWN(_step)(panels, &odd##r, x##r + at + 4, &v);                                      \
+        if (both) PANEL_OWN(_step)(panels, &even##r, x##r + at - 4, &v);                           \
+        PANEL_OWN(_step)(panels, &odd##r, x##r + at, &w);                                          \
     }
+#define PANEL_KEEP(r)                                                                              \
+    if (r < rows) even##r = odd##r, odd##r = zero;
 #define PANEL_MERGE(r)                                                                             \
-    if (r < rows) PANEL_OWN(_merge)(panels, s, add, left == 0, &even##r, &odd##r, acc + row[r].acc);
+    if (r < rows) {                                                                                \
+        PANEL_OWN(_merge)(panels, s, add, left == 0, &even##r, &odd##r, acc + row[r].acc);         \
+        odd##r = zero;                                                                             \
+        if (both) even##r = zero;                                                                  \
+    }
 
     const PANEL_OWN(_quad) zero = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
+    const bool both = panels == 1;
     const char *const x = s->p->x;
     PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
     const int64_t stride = s->p->panel_bytes;
-    const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
+    const oct_run *first = s->p->runs, *run = first, *const end = run + s->p->num_runs;
     bool add = s->p->add;
-    int64_t left = PANEL_BLOCK; /* words of the block */
+    int64_t before = 0; /* words of the first run that belong to earlier blocks */
     PANEL_EACH_ROW(PANEL_BEGIN)
-    for (; run < end; run++) {
-        const char *tile = s->panel + run->tile * PANEL_TILE;
-        const int64_t last = run->x + run->words * 4;
-        for (int64_t at = run->x; at < last;) {
-            const int64_t stop = last - at < left * 4 ? last : at + left * 4;
-            left -= (stop - at) / 4;
-            for (; at < stop; at += 8, tile += 2 * PANEL_TILE) {
-                const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
-                const PANEL_OWN(_tiles) v = PANEL_OWN(_load)(panels, tile + PANEL_TILE, stride);
-                PANEL_EACH_ROW(PANEL_STEP)
-            }
-            if (left > 0) continue;
-            PANEL_EACH_ROW(PANEL_MERGE)
-            add = true;
+    do {
+        int64_t left = PANEL_BLOCK, done = before;
+        for (int parity = both ? 1 : 0; parity < 2; parity++) {
             left = PANEL_BLOCK;
+            done = before;
+            for (run = first; run < end && left > 0; done = 0) {
+                const int64_t words = run->words - done < left ? run->words - done : left;
+                const char *tile = s->panel + (run->tile + done + parity) * PANEL_TILE;
+                int64_t at = run->x + (done + parity) * 4;
+                for (const int64_t last = at + words * 4; at < last;
+                     at += 8, tile += 2 * PANEL_TILE) {
+                    const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
+                    const PANEL_OWN(_tiles) v =
+                        both ? PANEL_OWN(_load)(panels, tile - PANEL_TILE, stride) : w;
+                    PANEL_EACH_ROW(PANEL_STEP)
+                }
+                left -= words;
+                done += words;
+                if (done < run->words) break;
+                run++;
+            }
+            if (parity == 0) {
+                PANEL_EACH_ROW(PANEL_KEEP)
+            }
         }
-    }
-    if (left == PANEL_BLOCK && (add || s->p->num_runs > 0)) return;
-    PANEL_EACH_ROW(PANEL_MERGE)
+        PANEL_EACH_ROW(PANEL_MERGE)
+        add = true;
+        first = run;
+        before = done;
+    } while (run < end);
+#undef PANEL_KEEP
 #undef PANEL_MERGE
 }
 #else
