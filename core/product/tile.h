@@ -15,8 +15,8 @@
  *     TILE_NAME                 the name of the oct_product_fn that results
  *     TILE_MADD(sum, a, b)      the instruction, of three numbers of tiles; sums are int32 or float
  * and, where an oct_product with an epilogue makes something else of the sums,
- *     TILE_END(panels, p, column, to, sums)   a row's sums from `column` on, of 1 to 4 panels; to: where the bytes that
- *                                             they become go
+ *     TILE_END(rows, panels, p, column, row, sums)   the sums of `rows` rows (1, or as many as have TILE_AT_ONCE panels)
+ *                                                    from `column` on, of 1 to 4 panels; row: the oct_row of the first
  * tile_pays says whether a product is large enough; otherwise that of vectors, of the same bits, is faster.
  */
 #include "core/product/product.h"
@@ -317,17 +317,18 @@ TILE_INLINE __mmask16 tile_columns(const tile_group *g, int64_t c)
 static void tile_move_rows(const tile_group *g, bool end)
 {
     TILE_MEMORY();
-    for (int64_t r = 0; r < g->m; r++) {
+    for (int64_t r = 0, rows = 1; r < g->m; r += rows) {
         if (g->in_place[r / TILE_ROWS]) continue;
         int32_t *sums = g->sums + r * g->panels * TILE_COLUMNS;
-        const int64_t at = g->rows[r].acc + g->column;
 #ifdef TILE_END
         if (g->p->epilogue) {
-            TILE_END(g->panels, g->p, g->column, (uint8_t *)g->p->acc + at, sums);
+            rows = g->panels == 3 || g->m - r < TILE_AT_ONCE / g->panels ? 1
+                                                                         : TILE_AT_ONCE / g->panels;
+            TILE_END(rows, g->panels, g->p, g->column, g->rows + r, sums);
             continue;
         }
 #endif
-        int32_t *acc = (int32_t *)g->p->acc + at;
+        int32_t *acc = (int32_t *)g->p->acc + g->rows[r].acc + g->column;
         for (int64_t c = 0; c < g->panels; c++, acc += TILE_COLUMNS, sums += TILE_COLUMNS) {
             int32_t *const to = end ? acc : sums;
             const int32_t *const from = end ? sums : acc;

@@ -3,18 +3,52 @@
 #define OCT_SIMD_512
 #include "quant/kernel/simd.h"
 
-/* Makes codes of a row's sums of 1 to 4 panels. */
-INLINE void end_row(int64_t panels, const oct_product *p, int64_t column, uint8_t *to,
-                    const int32_t *sums)
+/* Makes codes of the sums of four rows of one panel, or of two rows of two. */
+INLINE void end_rows(const int panels, const oct_product *p, int64_t column, const oct_row *rows,
+                     const int32_t *sums)
+{
+    const coder *z = p->epilogue;
+    const int64_t left = p->n - column;
+    uint8_t *const to = (uint8_t *)p->acc + column;
+#define LOGICAL(i, whole)                                                                          \
+    logical_of(z, whole, left - (i) % panels * COLUMNS, load_lanes(sums + (i)*COLUMNS),            \
+               column + (i) % panels * COLUMNS,                                                    \
+               to + rows[(i) / panels].acc + (i) % panels * COLUMNS)
+#define CODES_AS(whole)                                                                            \
+    codes_of(z, LOGICAL(0, whole), LOGICAL(1, whole), LOGICAL(2, whole), LOGICAL(3, whole))
+    const __m512i codes = left >= panels * COLUMNS ? CODES_AS(true) : CODES_AS(false);
+#undef CODES_AS
+#undef LOGICAL
+    const __mmask64 live =
+        ~(__mmask64)0 >> (64 - (left < panels * COLUMNS ? left : panels * COLUMNS));
+    for (int i = 0; i < 4; i += panels) /* a row's codes are the first of those that are left */
+        _mm512_mask_storeu_epi8(
+            to + rows[i / panels].acc, live,
+            _mm512_permutexvar_epi64(
+                _mm512_setr_epi64(2 * i, 2 * i + 1, 2 * i + 2, 2 * i + 3, 0, 0, 0, 0), codes));
+}
+
+/* Makes codes of the sums of a row of 1 to 4 panels, or of the rows that have four panels together. */
+INLINE void end_sums(int64_t rows, int64_t panels, const oct_product *p, int64_t column,
+                     const oct_row *row, const int32_t *sums)
 {
     const lanes s0 = load_lanes(sums);
-    if (panels == 1) {
+    uint8_t *const to = (uint8_t *)p->acc + row->acc + column;
+    if (panels == 1 && rows == 1) {
         store_row(1, p, column, to, s0, s0, s0, s0);
         return;
     }
+    if (panels == 1) {
+        end_rows(1, p, column, row, sums);
+        return;
+    }
     const lanes s1 = load_lanes(sums + COLUMNS);
-    if (panels == 2) {
+    if (panels == 2 && rows == 1) {
         store_row(2, p, column, to, s0, s1, s0, s0);
+        return;
+    }
+    if (panels == 2) {
+        end_rows(2, p, column, row, sums);
         return;
     }
     const lanes s2 = load_lanes(sums + 2 * COLUMNS);
@@ -26,7 +60,7 @@ INLINE void end_row(int64_t panels, const oct_product *p, int64_t column, uint8_
 
 #define TILE_NAME multiply_tiles
 #define TILE_MADD(sum, a, b) _tile_dpbusd(sum, a, b)
-#define TILE_END end_row
+#define TILE_END end_sums
 #include "core/product/tile.h"
 
 static void product(const oct_product *p)
