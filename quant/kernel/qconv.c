@@ -6,7 +6,7 @@
  *             listed (core/product/conv_window.h): where codes of a tap are whole words and padding counts
  *             as 0;
  *     stripe  the input lines of a block are copied once, with their border, into a stripe of scratch,
- *             where the taps of a window line are one run of codes: otherwise;
+ *             where the taps of a window line are one run of codes: otherwise, and where rows are to fill tiles;
  *     lines   one filter a channel: line by line (quant/kernel/kernel.h);
  *     affine  a factor a channel: code by code.
  *
@@ -245,10 +245,12 @@ static void multiply_byte_block(const worker *w, const block *b, int shift, void
 {
     const oct_qconv_plan *plan = w->plan;
     const code_bytes bytes = {.shift = shift, .fill = (uint8_t)(plan->in.zero_point >> shift)};
-    if (plan->copies) fill_stripe(w, b, bytes);
+    const bool copies =
+        plan->copies && (plan->window_samples == 0 || b->samples < plan->window_samples);
+    if (copies) fill_stripe(w, b, bytes);
     if (plan->depthwise) {
         convolve_depthwise_block(w, b, bytes, out);
-    } else if (plan->copies) {
+    } else if (copies) {
         /* A block has all samples of a period, but the last one of a plane may have fewer lines. */
         const oct_product p = {.x = w->stripe,
                                .rows = plan->rows,

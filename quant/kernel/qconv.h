@@ -26,6 +26,7 @@ typedef struct oct_qconv_plan {
     /* The rest is the business of qconv_plan.c and qconv.c. */
     bool depthwise;         /* one filter a channel */
     bool copies;            /* input lines go through the stripe */
+    int64_t window_samples; /* of a block, from which on they do not nevertheless; 0: none */
     int64_t taps, run;      /* runs of codes in a window of a group, and their length */
     int64_t border;         /* codes before those of the input in a line of the stripe */
     int64_t pitch;          /* bytes from one line of the stripe to the next */

@@ -106,7 +106,9 @@ enum {
     TILED_BLOCK_SUMS = 65536,
     AFFINE_BLOCK_SUMS = 4096,
     MIN_POSITIONS = 64,
-    MAX_POSITIONS = 256
+    MAX_POSITIONS = 256,
+    SMALL_PLANE = 64,   /* positions: most see the padding */
+    FILLING_SAMPLES = 8 /* whose corners of planes are rows enough for a tile */
 };
 
 static int64_t positions_wanted(const oct_qconv_plan *p)
@@ -164,16 +166,16 @@ static void plan_tables(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     if (p->depthwise || p->affine) return;
-    if (p->copies) {
+    if (p->copies)
         p->table_bytes =
             p->positions * (int64_t)sizeof(oct_row) + p->taps * (int64_t)sizeof(oct_run);
-    } else {
+    if (!p->copies || p->window_samples > 0) {
         const oct_conv_window_layout layout = {.pixel_bytes = s->in_c,
                                                .tap_words = s->in_c / s->groups / OCT_WORD,
                                                .acc_stride = s->out_c,
                                                .wanted = positions_wanted(p)};
         oct_conv_window_init(&p->window, s, OCT_FORWARD, &layout);
-        p->table_bytes = (int64_t)p->window.table_bytes;
+        p->table_bytes += (int64_t)p->window.table_bytes;
     }
 }
 
@@ -212,7 +214,8 @@ static void plan_sizes(oct_qconv_plan *p)
     plan_scratch(p);
 }
 
-/* Lines are copied where codes have 16 bits, where padding does not count as 0, or where a tap is no whole word. */
+/* Lines are copied where codes have 16 bits, where padding does not count as 0, or where a tap is no whole word; and
+ * where rows are to fill tiles, since those of a stripe are one class, at even distances. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
                          oct_qparams in)
 {
@@ -224,6 +227,12 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
     const bool bordered = oct_conv_sees_padding(s) && in.zero_point != 0;
     const bool ragged = s->in_c / s->groups % OCT_WORD != 0;
     p->copies = p->wide || (!p->depthwise && (bordered || ragged));
+    /* Rows of one class of positions fill tiles where a block has many samples or, but for the edges, a large plane. */
+    if (!p->copies && kernel->tiles && !p->depthwise && oct_conv_sees_padding(s) &&
+        taps_are_one_run(s)) {
+        p->copies = true;
+        p->window_samples = s->out_h * s->out_w < SMALL_PLANE ? FILLING_SAMPLES : 0;
+    }
     plan_sizes(p);
 }
 
@@ -264,10 +273,9 @@ static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 void oct_qconv_plan_tables(oct_qconv_plan *p, void *memory)
 {
     if (p->depthwise || p->affine) return;
-    if (p->copies)
-        write_stripe_tables(p, memory);
-    else
-        oct_conv_window_tables(&p->window, memory);
+    if (p->copies) write_stripe_tables(p, memory);
+    if (!p->copies || p->window_samples > 0)
+        oct_conv_window_tables(&p->window, p->copies ? (void *)(p->runs + p->taps) : memory);
 }
 
 void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
