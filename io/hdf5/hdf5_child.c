@@ -51,20 +51,25 @@ static oct_status spawn(const char *path, int socket, pid_t *pid)
 }
 
 /* Starts the program that OCT_HDF5_PROGRAM names; or else the one beside this program, or where it is installed with the
- * shared object that this code is in; or where it was built or installed, or in the PATH. */
+ * shared object that this code is in, or in the package of Python; or where it was built or installed, or in the PATH. */
 static oct_status find_and_spawn(int socket, pid_t *pid)
 {
-    char beside[4096] = "", installed[4096] = "";
+    char beside[4096] = "", installed[4096] = "", in_wheel[4096] = "";
     const char *given = getenv("OCT_HDF5_PROGRAM");
-    const char *const paths[] = {beside, installed, OCT_HDF5_BUILT, OCT_HDF5_INSTALLED, PROGRAM};
+    const char *const paths[] = {beside,         installed,          in_wheel,
+                                 OCT_HDF5_BUILT, OCT_HDF5_INSTALLED, PROGRAM};
     const ssize_t length = readlink("/proc/self/exe", beside, sizeof beside - sizeof PROGRAM);
     char *slash = length > 0 ? strrchr(beside, '/') : NULL;
     Dl_info object;
     if (slash) memcpy(slash + 1, PROGRAM, sizeof PROGRAM);
     const char *end = dladdr(OCT_HDF5_INSTALLED, &object) ? strrchr(object.dli_fname, '/') : NULL;
-    if (end)
-        snprintf(installed, sizeof installed, "%.*s/../bin/" PROGRAM, (int)(end - object.dli_fname),
+    if (end) {
+        const int length_of_folder = (int)(end - object.dli_fname);
+        snprintf(installed, sizeof installed, "%.*s/../bin/" PROGRAM, length_of_folder,
                  object.dli_fname);
+        snprintf(in_wheel, sizeof in_wheel, "%.*s/../_bin/" PROGRAM, length_of_folder,
+                 object.dli_fname);
+    }
     if (given) {
         OCT_CHECK(spawn(given, socket, pid) == OCT_OK, OCT_RESOURCE,
                   "OCT_HDF5_PROGRAM: %s cannot be started: %s", given, strerror(errno));

