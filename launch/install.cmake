@@ -35,6 +35,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/OctetConfigVersio
 install(FILES ${PROJECT_BINARY_DIR}/install/OctetConfig.cmake ${PROJECT_BINARY_DIR}/install/OctetConfigVersion.cmake
     DESTINATION lib/cmake/Octet)
 
+install(FILES LICENSE DESTINATION share/doc/octet RENAME copyright)
 install(TARGETS octet octet-hdf5 RUNTIME DESTINATION bin)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.h" PATTERN "Makefile")
