@@ -23,6 +23,7 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 }
 
 #define PANEL_NAME f32
+#define PANEL_MORE
 #define PANEL_LANES 8
 #define PANEL_TILE 32
 #define PANEL_ROWS_1 8
@@ -43,20 +44,9 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 
 #define PANEL_NAME blocks
 #define PANEL_BLOCK OCT_BF16_BLOCK
-#define PANEL_LANES 8
-#define PANEL_TILE 32
+#undef PANEL_ROWS_1
 #define PANEL_ROWS_1 6
-#define PANEL_ROWS_2 6
-#define PANEL_ROWS_3 0
-#define PANEL_ROWS_4 0
-#define PANEL_SUM __m256
 #define PANEL_ELEMENT float
-#define PANEL_WORD __m256
-#define PANEL_WEIGHT __m256
-#define PANEL_ZERO() _mm256_setzero_ps()
-#define PANEL_BROADCAST(at) _mm256_broadcast_ss((const float *)(const void *)(at))
-#define PANEL_TILE_AT(at) _mm256_loadu_ps((const float *)(const void *)(at))
-#define PANEL_MADD(sum, word, weight) _mm256_fmadd_ps(word, weight, sum)
 #define PANEL_READ(from, count) read_columns(from, count)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)
 #include "core/product/panel.h"

@@ -3,6 +3,7 @@
 #include "core/kernel/float_impl.h"
 
 #define PANEL_NAME f32
+#define PANEL_MORE
 #define PANEL_LANES 16
 #define PANEL_TILE 64
 #define PANEL_ROWS_1 8
@@ -28,20 +29,7 @@ void oct_product_f32_avx512(const oct_product *p)
 
 #define PANEL_NAME blocks
 #define PANEL_BLOCK OCT_BF16_BLOCK
-#define PANEL_LANES 16
-#define PANEL_TILE 64
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
-#define PANEL_SUM __m512
 #define PANEL_ELEMENT float
-#define PANEL_WORD __m512
-#define PANEL_WEIGHT __m512
-#define PANEL_ZERO() _mm512_setzero_ps()
-#define PANEL_BROADCAST(at) _mm512_set1_ps(*(const float *)(const void *)(at))
-#define PANEL_TILE_AT(at) _mm512_loadu_ps(at)
-#define PANEL_MADD(sum, word, weight) _mm512_fmadd_ps(word, weight, sum)
 #define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)
 #define PANEL_WRITE(to, count, sum) _mm512_mask_storeu_ps(to, oct_first_columns(count), sum)
 #include "core/product/panel.h"

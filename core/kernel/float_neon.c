@@ -25,6 +25,7 @@ static inline void write_columns(float *to, int64_t count, float32x4_t sum)
 }
 
 #define PANEL_NAME f32
+#define PANEL_MORE
 #define PANEL_LANES 4
 #define PANEL_TILE 16
 #define PANEL_ROWS_1 8
@@ -45,20 +46,7 @@ static inline void write_columns(float *to, int64_t count, float32x4_t sum)
 
 #define PANEL_NAME blocks
 #define PANEL_BLOCK OCT_BF16_BLOCK
-#define PANEL_LANES 4
-#define PANEL_TILE 16
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
-#define PANEL_SUM float32x4_t
 #define PANEL_ELEMENT float
-#define PANEL_WORD float32x4_t
-#define PANEL_WEIGHT float32x4_t
-#define PANEL_ZERO() vdupq_n_f32(0)
-#define PANEL_BROADCAST(at) vld1q_dup_f32((const float *)(const void *)(at))
-#define PANEL_TILE_AT(at) vld1q_f32((const float *)(const void *)(at))
-#define PANEL_MADD(sum, word, weight) vfmaq_f32(sum, word, weight)
 #define PANEL_READ(from, count) read_columns(from, count)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)
 #include "core/product/panel.h"
