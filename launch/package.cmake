@@ -1,9 +1,12 @@
 # cmake --build build/release --target package: a .tar.gz that runs from any folder, and on Debian a .deb for this release.
 set(CPACK_GENERATOR TGZ)
-find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
-mark_as_advanced(DPKG_SHLIBDEPS)
-if(DPKG_SHLIBDEPS)
+find_program(OCT_SHLIBDEPS dpkg-shlibdeps) # of dpkg-dev
+find_program(OCT_FILE file)
+mark_as_advanced(OCT_SHLIBDEPS OCT_FILE)
+if(OCT_SHLIBDEPS AND OCT_FILE)
     list(APPEND CPACK_GENERATOR DEB)
+elseif(EXISTS /etc/debian_version)
+    message(STATUS "The target package makes no .deb: for one, install the packages dpkg-dev and file")
 endif()
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "quantization-aware training of neural networks over MPI")
 set(CPACK_PACKAGE_DESCRIPTION "What is trained is what is deployed: the int8 model computes bit for bit what training

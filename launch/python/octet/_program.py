@@ -73,7 +73,8 @@ def run(words: Sequence[Word], *, while_running: Callable[[], None] | None = Non
                 thread.join()
     stderr = b"".join(said).decode(errors="replace")
     if process.returncode == 127 and "shared libraries" in stderr:
-        raise ResourceError(f"{command[0]} does not start: {stderr.strip().splitlines()[-1]}; {MPI_REMEDY}")
+        reason = stderr.strip().splitlines()[-1].rpartition("shared libraries: ")[2]
+        raise ResourceError(f"{command[0]} does not start: {reason}" + (f"; {MPI_REMEDY}" if "libmpi" in reason else ""))
     if process.returncode != 0:
         raise_for(process.returncode, sentences_of(stderr) or stderr.strip().splitlines()[-1:])
     return b"".join(written).decode(errors="replace")
