@@ -74,7 +74,8 @@ def run(words: Sequence[Word], *, while_running: Callable[[], None] | None = Non
     stderr = b"".join(said).decode(errors="replace")
     if process.returncode == 127 and "shared libraries" in stderr:
         reason = stderr.strip().splitlines()[-1].rpartition("shared libraries: ")[2]
-        raise ResourceError(f"{command[0]} does not start: {reason}" + (f"; {MPI_REMEDY}" if "libmpi" in reason else ""))
+        remedy = f"; {MPI_REMEDY}" if "libmpi" in reason else ""
+        raise ResourceError(f"{command[0]} does not start: {reason}{remedy}")
     if process.returncode != 0:
         raise_for(process.returncode, sentences_of(stderr) or stderr.strip().splitlines()[-1:])
     return b"".join(written).decode(errors="replace")
