@@ -39,7 +39,7 @@ install(FILES LICENSE DESTINATION share/doc/octet RENAME copyright)
 install(TARGETS octet octet-hdf5 RUNTIME DESTINATION bin)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.h" PATTERN "Makefile")
-install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet PATTERN "README.md" EXCLUDE)
+install(DIRECTORY launch/recipes launch/jobs launch/zoo DESTINATION share/octet PATTERN "README.md" EXCLUDE)
 # Links of the page for clusters that lead out of its folder name the page in the sources.
 file(READ launch/jobs/README.md page)
 string(REGEX REPLACE "\\[([^]]*)\\]\\(\\.\\./\\.\\./([^)#]*)[^)]*\\)" "\\1, \\2 of the sources" page "${page}")

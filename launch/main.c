@@ -113,6 +113,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
     OCT_TRY(oct_args_parse(&args, command, argc - 2, argv + 2));
     args.argc = argc;
     args.argv = argv;
+    OCT_TRY(oct_zoo_paths(&args));
     OCT_CHECK(command->parallel || !launched || size == 1, OCT_USAGE,
               "octet %s is for one process, but %d were started; run it without the launcher",
               command->name, size);

@@ -42,5 +42,11 @@ const oct_command *oct_command_at(size_t i);
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc,
                           char **argv) OCT_NODISCARD;
 
+/* Puts the files in place of words such as zoo:resnet20, two at most. */
+oct_status oct_zoo_paths(oct_args *args) OCT_NODISCARD;
+
+/* Prints the result of a run, or what an entry of the zoo has of it, as a table. */
+void oct_print_result(const json_t *result);
+
 /* Prints what `octet help` does (NULL), or `octet help COMMAND`. */
 void oct_print_help(const oct_command *command);

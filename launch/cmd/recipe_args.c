@@ -27,9 +27,7 @@
 
 static const char ending[] = ".yaml";
 
-/* Finds <folder of the program>/../share/octet/recipes, or the source folder that this was built
- * from. */
-static const char *recipes_folder(char folder[4200])
+const char *oct_shared_folder(const char *name, char folder[OCT_SHARED_PATH])
 {
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -37,10 +35,10 @@ static const char *recipes_folder(char folder[4200])
         program[length] = '\0';
         char *slash = strrchr(program, '/');
         if (slash) *slash = '\0';
-        snprintf(folder, 4200, "%s/../share/octet/recipes", program);
+        snprintf(folder, OCT_SHARED_PATH, "%s/../share/octet/%s", program, name);
         if (access(folder, R_OK) == 0) return folder;
     }
-    snprintf(folder, 4200, "%s", OCT_RECIPES_DIR);
+    snprintf(folder, OCT_SHARED_PATH, "%s/%s", OCT_LAUNCH_DIR, name);
     return folder;
 }
 
@@ -60,7 +58,7 @@ static int by_name(const void *a, const void *b)
 oct_status oct_shipped_list(oct_shipped *list)
 {
     list->count = 0;
-    recipes_folder(list->folder);
+    oct_shared_folder("recipes", list->folder);
     DIR *folder = opendir(list->folder);
     OCT_CHECK(folder, OCT_DATA, "%s: the shipped recipes are not there: %s", list->folder,
               strerror(errno));

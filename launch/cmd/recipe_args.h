@@ -7,10 +7,14 @@
 
 #include <jansson.h>
 
-enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };
+enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64, OCT_SHARED_PATH = 4200 };
+
+/* The folder of this name that comes with Octet: of an installed program share/octet/NAME beside its bin, else launch/NAME
+ * of the sources that it was built from. Returns folder. */
+const char *oct_shared_folder(const char *name, char folder[OCT_SHARED_PATH]);
 
 typedef struct oct_shipped {
-    char folder[4200];
+    char folder[OCT_SHARED_PATH];
     char name[OCT_SHIPPED_MAX]
              [OCT_SHIPPED_NAME]; /* "fashion-mnist" of "fashion-mnist.yaml", sorted */
     size_t count;

@@ -38,9 +38,10 @@ static const char *count_of(const json_t *result, const char *key, char text[32]
     return oct_text_count(json_integer_value(json_object_get(result, key)), text);
 }
 
-static void print_table(const json_t *result)
+void oct_print_result(const json_t *result)
 {
     static const char *const last_rows[][2] = {{"checkpoint", "checkpoint"},
+                                               {"sha256 of the checkpoint", "checkpoint_sha256"},
                                                {"int8 model", "model"},
                                                {"sha256 of the int8 model", "model_sha256"}};
     char differ[32], logits[32], images[32];
@@ -73,9 +74,10 @@ static void print_table(const json_t *result)
         if (json_is_number(rate))
             oct_print("%-28s %s\n", name, oct_text_count((int64_t)json_number_value(rate), text));
     }
-    for (size_t i = 0; i < OCT_COUNT(last_rows); i++)
-        oct_print("%-28s %s\n", last_rows[i][0],
-                  json_string_value(json_object_get(result, last_rows[i][1])));
+    for (size_t i = 0; i < OCT_COUNT(last_rows); i++) {
+        const char *text = json_string_value(json_object_get(result, last_rows[i][1]));
+        if (text) oct_print("%-28s %s\n", last_rows[i][0], text);
+    }
 }
 
 static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
@@ -83,7 +85,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     json_auto_t *result = NULL;
     OCT_TRY(oct_run_recipe(session, args, recipe, &result));
     if (result && args->json) oct_print_json(json_incref(result));
-    if (result && !args->json) print_table(result);
+    if (result && !args->json) oct_print_result(result);
     return OCT_OK;
 }
 

@@ -49,6 +49,14 @@ class TestNet(unittest.TestCase):
                     np.testing.assert_array_equal(m.predict(pixels).classes, expected.argmax(axis=1))
                     m.verify()
 
+    def test_a_network_of_the_zoo_comes_by_its_name(self):
+        entry = octet.command("zoo", "tiny")
+        with octet.load("zoo:tiny") as m:
+            self.assertEqual(m.path, entry["model"])
+            m.verify()
+        with self.assertRaisesRegex(octet.UsageError, "did you mean 'tiny'"):
+            octet.load("zoo:tinny")
+
     def test_views_and_other_orders_are_the_same_pixels(self):
         pixels = np.load(self.images)[:6]
         n, h, w = pixels.shape

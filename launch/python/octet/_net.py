@@ -74,7 +74,7 @@ class Prediction:
 
 
 def load(model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = False) -> Net:
-    """Opens an int8 model: the path of a flat file or of an HDF5 one (*.int8.h5), or the bytes of a flat file.
+    """Opens an int8 model: the path of a flat file or of an HDF5 one (*.int8.h5), "zoo:NAME", or the bytes of a flat file.
 
     max_batch: samples that are run at a time; a call takes any number. threads: of a call; 0: as many as OpenMP has.
     large: takes models that need more than 256 MiB or 2**36 multiply-adds for a sample, which are refused otherwise.
@@ -82,6 +82,8 @@ def load(model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = 
     Raises DataError for a file that is missing or damaged, UsageError for a wrong argument, PrepareError for a model
     with layers that stay float where liboctet, which computes these, is not installed.
     """
+    if isinstance(model, str) and model.startswith("zoo:"):
+        model = _program.command("zoo", model[len("zoo:") :])["model"]
     return Net(model, max_batch=max_batch, threads=threads, large=large)
 
 
