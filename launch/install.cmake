@@ -40,6 +40,9 @@ install(TARGETS octet octet-hdf5 RUNTIME DESTINATION bin)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.h" PATTERN "Makefile")
 install(DIRECTORY launch/recipes launch/jobs launch/zoo DESTINATION share/octet PATTERN "README.md" EXCLUDE)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/help/man/ DESTINATION share/man/man1)
+install(FILES ${PROJECT_BINARY_DIR}/help/octet DESTINATION share/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/help/_octet DESTINATION share/zsh/site-functions)
 # Links of the page for clusters that lead out of its folder name the page in the sources.
 file(READ launch/jobs/README.md page)
 string(REGEX REPLACE "\\[([^]]*)\\]\\(\\.\\./\\.\\./([^)#]*)[^)]*\\)" "\\1, \\2 of the sources" page "${page}")

@@ -56,7 +56,7 @@ static void print_overview(void)
               "\nUsage: octet COMMAND ...\n\nCommands\n",
               OCT_VERSION);
     for (size_t i = 0; i < oct_command_count(); i++)
-        oct_print("  %-11s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary);
+        oct_print("  %-12s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary);
     oct_print("\nMore: octet help COMMAND, octet help KEY (such as qat.lr), and\n");
     for (size_t i = 0; i < OCT_COUNT(topics); i++)
         oct_print("  octet help %-8s %s\n", topics[i].name, topics[i].what);
