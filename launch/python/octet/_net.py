@@ -74,7 +74,7 @@ class Prediction:
 
 
 def load(model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = False) -> Net:
-    """Opens an int8 model: the path of a flat file or of an HDF5 one (*.int8.h5), "zoo:NAME", or the bytes of a flat file.
+    """Opens an int8 model: the path of a flat file or of an HDF5 one (*.int8.h5), "zoo:NAME", or bytes of a flat file.
 
     max_batch: samples that are run at a time; a call takes any number. threads: of a call; 0: as many as OpenMP has.
     large: takes models that need more than 256 MiB or 2**36 multiply-adds for a sample, which are refused otherwise.
