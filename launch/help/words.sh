@@ -34,8 +34,9 @@ _octet_words() {
             /^  -/ { print plain($1) "\t" substr($0, 32) }
             END { exit keys ? 3 : 0 }
             function plain(name) { sub(/,$/, "", name); return name }'
-        [ $? = 3 ] && "$1" help recipe | awk -v end="$([ "$2" = help ] || echo =)" '
+        [ $? = 3 ] && [ "$2" != zoo ] && "$1" help recipe | awk -v end="$([ "$2" = help ] || echo =)" '
             !NF { exit } NR > 1 { print $1 end "\t" substr($0, 79) }'
+        [ "$2" = zoo ] && printf '%s\t\n' data.path= output= threads=
         case $2 in
         recipes | zoo) "$1" "$2" | awk '!NF { exit } $1 != "NAME" { name = $1; sub(/^[^ ]+ +/, ""); print name "\t" $0 }' ;;
         targets) _octet_words "$1" "$2" --target ;;

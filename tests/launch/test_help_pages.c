@@ -62,6 +62,7 @@ Test(help_pages, bash_completes_commands_options_keys_values_and_names)
         {"recipes fas", " fashion-mnist "},
         {"zoo ma", " make "},
         {"zoo make ti", " tiny "},
+        {"zoo make tiny da", " data.path= "},
         {"verify zoo : ti", " tiny "},
         {"help qat.lr", " qat.lr "},
         {"nothing ''", "  "},
