@@ -395,15 +395,22 @@ static void tile_copy_tail(const tile_group *g, char *tail)
         tile_copy(&b, g->packed + c * p->panel_bytes, tail + c * TILE_BYTES);
 }
 
-/* Whether the unit is worth the time to configure it and to fill its tiles. */
+/* Whether the unit is worth the time to configure it and to fill its tiles, which should be gathered from few runs. Sums
+ * of few words and panels cost as much to move as to compute, where they do not become codes at once. */
 TILE_INLINE bool tile_pays(const oct_product *p)
 {
-    enum { LEAST_PRODUCTS = 2048 }; /* of a word and sixteen columns */
+    enum {
+        LEAST_PRODUCTS = 2048, /* of a word and sixteen columns */
+        RUN_WORDS = 6,
+        MANY_WORDS = 128
+    };
+    const int64_t panels = (p->n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     int64_t words = 0;
     for (int64_t i = 0; i < p->num_runs; i++)
         words += p->runs[i].words;
-    return words >= TILE_DEPTH &&
-           words * p->m * ((p->n + TILE_COLUMNS - 1) / TILE_COLUMNS) >= LEAST_PRODUCTS;
+    const bool few = panels <= 2 && words < MANY_WORDS && !p->epilogue;
+    return !few && words >= TILE_DEPTH && words >= RUN_WORDS * p->num_runs &&
+           words * p->m * panels >= LEAST_PRODUCTS;
 }
 
 static void TILE_NAME(const oct_product *p)

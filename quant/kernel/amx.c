@@ -73,14 +73,13 @@ static void product(const oct_product *p)
 
 static void product_codes(const oct_product *p, const oct_requant *q)
 {
-    if (!tile_pays(p)) {
-        oct_kernel_avx512vnni.product_codes(p, q);
-        return;
-    }
     const coder z = coder_of(q, p->acc);
     oct_product with_coder = *p;
     with_coder.epilogue = &z;
-    multiply_tiles(&with_coder);
+    if (tile_pays(&with_coder))
+        multiply_tiles(&with_coder);
+    else
+        oct_kernel_avx512vnni.product_codes(p, q);
 }
 
 static int64_t depthwise_bytes(int64_t channels, int kernel_h, int kernel_w)
