@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { NAMES_MAX = 64, BYTES_MAX = 1 << 22 };
+enum { NAMES_MAX = 64 };
 #define FREE_KEYS " data.path, output, threads, checkpoint.every, checkpoint.keep, log.every"
 
 static const char *text_of(const json_t *entry, const char *key)
@@ -23,16 +23,6 @@ static bool is_same(const json_t *a, const json_t *b, const char *key)
     return strcmp(text_of(a, key), text_of(b, key)) == 0;
 }
 
-static oct_status read_json(const char *path, json_t **document)
-{
-    OCT_OWNED(oct_free) void *bytes = NULL;
-    size_t size;
-    OCT_TRY(oct_file_read(path, BYTES_MAX, &bytes, &size));
-    *document = json_loadb(bytes, size, 0, NULL);
-    OCT_CHECK(*document, OCT_DATA, "%s: is damaged: it is no JSON document", path);
-    return OCT_OK;
-}
-
 /* Reads the list, and finds the entry of a name, borrowed; NULL: none. */
 static oct_status read_list(json_t **list, const char *name, json_t **entry)
 {
@@ -41,7 +31,8 @@ static oct_status read_list(json_t **list, const char *name, json_t **entry)
     size_t i, count = 0;
     json_t *each;
     snprintf(path, sizeof path, "%s/zoo.json", oct_shared_folder("zoo", folder));
-    OCT_TRY(read_json(path, list));
+    *list = json_load_file(path, 0, NULL);
+    OCT_CHECK(*list, OCT_DATA, "%s: the list of the zoo is missing or damaged", path);
     json_array_foreach(*list, i, each)
     {
         snprintf(path, sizeof path, "%s/%.64s.int8.h5", folder, text_of(each, "name"));
@@ -155,7 +146,7 @@ static oct_status zoo_recipe(oct_recipe *recipe, const oct_args *args)
 /* On rank 0: prints what a run has made, as an entry, and compares both SHA-256 with those of the list. */
 static oct_status compare_result(const oct_args *args, json_t *result)
 {
-    json_auto_t *list = NULL, *run = NULL;
+    json_auto_t *list = NULL;
     json_t *entry = NULL;
     OCT_OWNED(oct_free) char *path = NULL;
     char hex[65];
@@ -163,7 +154,7 @@ static oct_status compare_result(const oct_args *args, json_t *result)
     OCT_TRY(read_list(&list, args->word[1], &entry));
     OCT_TRY(oct_file_sha256(text_of(result, "checkpoint"), &size, hex));
     OCT_TRY(oct_run_path(text_of(result, "output"), "run.json", &path));
-    OCT_TRY(read_json(path, &run));
+    json_auto_t *run = json_load_file(path, 0, NULL);
     const json_t *sessions = json_object_get(run, "sessions");
     const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
     const json_t *train = json_object_get(json_object_get(last, "data"), "train");
