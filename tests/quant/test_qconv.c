@@ -222,6 +222,11 @@ Test(qconv, equals_direct_convolution_on_random_shapes)
             const oct_conv_shape s = roll_shape(&d);
             check_conv(all_kernels[i], &d, &s, roll_between(&d, 1, 4));
         }
+        /* Samples enough to fill tiles with the corners of a small plane, and too few at the end. */
+        const oct_conv_shape small = shape_of(4, 4, 16, 40, 3, 3, 1, 1, 1);
+        for (int64_t samples = 7; samples <= 20; samples += 13)
+            for (int round = 0; round < 4; round++)
+                check_conv(all_kernels[i], &d, &small, samples);
     }
 }
 
