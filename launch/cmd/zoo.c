@@ -70,7 +70,7 @@ static void print_list(const json_t *list)
                                           {"metrics", "int8_accuracy"}};
     size_t i;
     json_t *entry;
-    oct_print("%-20s %-10s %-10s %-10s %-10s %-8s %-12s %s\n", "NAME", "FLOAT", "QAT", "INT8",
+    oct_print("%-20s %-9s %-9s %-9s %-18s %-8s %-12s %s\n", "NAME", "FLOAT", "QAT", "INT8",
               "MEASURED", "SIZE", "CHECKPOINT", "INT8 MODEL");
     json_array_foreach(list, i, entry)
     {
@@ -83,9 +83,9 @@ static void print_list(const json_t *list)
             if (first) metric = oct_metric_find(json_object_iter_key(first));
             if (first) value = json_object_iter_value(first);
             const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
-            oct_print(" %-10s", oct_figure_text(metric, figure, text));
+            oct_print(" %-9s", oct_figure_text(metric, figure, text));
         }
-        oct_print(" %-10s %-8s %.12s %.12s\n", metric->title,
+        oct_print(" %-18s %-8s %.12s %.12s\n", metric->title,
                   oct_text_size(json_integer_value(json_object_get(entry, "int8_bytes"))).text,
                   text_of(entry, "checkpoint_sha256"), text_of(entry, "model_sha256"));
     }
@@ -224,7 +224,7 @@ const oct_command oct_command_zoo = {
         "where both are the same, 1 with what differs and why it may. Its keys change no bit:\n"
         "data.path, output, threads, checkpoint.every, checkpoint.keep, log.every.\n"
         "\n"
-        "The int8 models come with Octet: what takes a model takes zoo:NAME, too.\n"
+        "Small int8 models come with Octet: what takes a model takes zoo:NAME, too.\n"
         "\n"
         "    octet zoo make fashion-mnist --ranks 2\n"
         "    octet zoo make cifar10-resnet20 data.path=cifar-10-batches-bin --ranks 2\n"

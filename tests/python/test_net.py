@@ -56,6 +56,8 @@ class TestNet(unittest.TestCase):
             m.verify()
         with self.assertRaisesRegex(octet.UsageError, "did you mean 'tiny'"):
             octet.load("zoo:tinny")
+        with self.assertRaisesRegex(octet.DataError, "octet zoo make cifar10-mobilenetv2 trains it"):
+            octet.load("zoo:cifar10-mobilenetv2")
 
     def test_views_and_other_orders_are_the_same_pixels(self):
         pixels = np.load(self.images)[:6]

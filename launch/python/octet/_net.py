@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _declarations as c
 from . import _program
-from ._errors import PrepareError, UsageError
+from ._errors import DataError, PrepareError, UsageError
 from ._library import Library, library
 
 DTYPES = {c.OCT_PORT_FLOAT: np.float32, c.OCT_PORT_CLASS: np.int32, c.OCT_PORT_U8: np.uint8, c.OCT_PORT_U16: np.uint16}
@@ -83,7 +83,11 @@ def load(model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = 
     with layers that stay float where liboctet, which computes these, is not installed.
     """
     if isinstance(model, str) and model.startswith("zoo:"):
-        model = _program.command("zoo", model[len("zoo:") :])["model"]
+        name = model[len("zoo:") :]
+        entry = _program.command("zoo", name)
+        if "model" not in entry:
+            raise DataError(f"{model}: its int8 model does not come with Octet; octet zoo make {name} trains it")
+        model = entry["model"]
     return Net(model, max_batch=max_batch, threads=threads, large=large)
 
 
