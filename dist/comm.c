@@ -255,15 +255,8 @@ static void free_comm(oct_comm *comm)
 {
     oct_comm_state *s = comm->state;
     if (s) {
-        oct_free(&s->sums);
-        oct_free(&s->sum_requests);
-        oct_free(&s->heard);
-        oct_free(&s->waits);
-        oct_free(&s->parts);
-        oct_free(&s->vectors);
-        oct_free(&s->arrivals);
-        oct_free(&s->scratch);
-        oct_free(&s);
+        OCT_FREE_ALL(&s->sums, &s->sum_requests, &s->heard, &s->waits, &s->parts, &s->vectors,
+                     &s->arrivals, &s->scratch, &s);
     }
     oct_free(&comm->hosts);
     oct_free(&comm);

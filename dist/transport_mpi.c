@@ -112,10 +112,7 @@ static void close_duplicate(oct_transport *self, bool orderly)
 {
     mpi_transport *t = (mpi_transport *)self;
     if (orderly) MPI_Comm_free(&t->comm);
-    oct_free(&t->requests);
-    oct_free(&t->done);
-    oct_free(&t->statuses);
-    oct_free(&t);
+    OCT_FREE_ALL(&t->requests, &t->done, &t->statuses, &t);
 }
 
 static void close_transport(oct_transport *self, bool orderly)

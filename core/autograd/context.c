@@ -55,10 +55,7 @@ oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
 void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
 {
     if (!*lifetimes) return;
-    oct_free(&(*lifetimes)->blocks);
-    oct_free(&(*lifetimes)->last_use);
-    oct_free(&(*lifetimes)->sites);
-    oct_free(lifetimes);
+    OCT_FREE_ALL(&(*lifetimes)->blocks, &(*lifetimes)->last_use, &(*lifetimes)->sites, lifetimes);
 }
 
 /* Keeps what the first forward has shown: the call site that reads each block last, and the peak of the bytes alive. */

@@ -159,6 +159,12 @@ void oct_free(void *block)
     store_pointer(block, NULL);
 }
 
+void oct_free_all(void *const *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        oct_free(blocks[i]);
+}
+
 oct_status oct_strdup(char **copy, const char *text)
 {
     size_t bytes = strlen(text) + 1;

@@ -12,6 +12,10 @@
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
+/* Frees each of these, in order, as oct_free does. */
+#define OCT_FREE_ALL(...)                                                                          \
+    oct_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void oct_free_all(void *const *blocks, size_t count);
 /* Returns OCT_RESOURCE unless `bytes` bytes could be had at this moment; takes none. Serves calls
  * of libraries that crash where memory runs out. */
 oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;

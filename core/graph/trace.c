@@ -136,9 +136,7 @@ void oct_trace_free(oct_trace *trace)
         oct_free(&trace->nodes[i].path);
     for (size_t i = 0; i < trace->num_scopes; i++)
         oct_free(&trace->scopes[i].name);
-    oct_free(&trace->nodes);
-    oct_free(&trace->values);
-    oct_free(&trace->scopes);
+    OCT_FREE_ALL(&trace->nodes, &trace->values, &trace->scopes);
     *trace = (oct_trace){0};
 }
 

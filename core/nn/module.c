@@ -129,11 +129,7 @@ void oct_module_destroy(oct_module **module)
     }
     oct_hooks_free(&self->pre_hooks);
     oct_hooks_free(&self->hooks);
-    oct_free(&self->children);
-    oct_free(&self->params);
-    oct_free(&self->buffers);
-    oct_free(&self->name);
-    oct_free(module);
+    OCT_FREE_ALL(&self->children, &self->params, &self->buffers, &self->name, module);
 }
 
 oct_status oct_module_made(oct_module **module, oct_status status)

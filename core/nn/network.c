@@ -63,10 +63,7 @@ static void destroy_network(oct_module *self)
         oct_free(&m->names[i].file);
         oct_free(&m->names[i].path);
     }
-    oct_free(&m->nodes);
-    oct_free(&m->values);
-    oct_free(&m->slots);
-    oct_free(&m->names);
+    OCT_FREE_ALL(&m->nodes, &m->values, &m->slots, &m->names);
     oct_text_free(&m->notes);
     oct_free(&m->port_names);
 }

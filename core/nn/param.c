@@ -38,9 +38,7 @@ void oct_param_release(oct_param **param)
     *param = NULL;
     if (!self || --self->references > 0) return;
     oct_param_untie(self);
-    oct_free(&self->name);
-    oct_free(&self->value.data);
-    oct_free(&self);
+    OCT_FREE_ALL(&self->name, &self->value.data, &self);
 }
 
 float *oct_param_values(oct_param *param)

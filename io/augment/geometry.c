@@ -251,10 +251,7 @@ typedef struct taps {
 
 static void free_taps(taps *t)
 {
-    oct_free(&t->first);
-    oct_free(&t->count);
-    oct_free(&t->fixed_weight);
-    oct_free(&t->weight);
+    OCT_FREE_ALL(&t->first, &t->count, &t->fixed_weight, &t->weight);
 }
 
 /* The triangle filter is as wide as a pixel of the result where that is the larger one: antialiased. */

@@ -105,13 +105,8 @@ void oct_loader_deinit(oct_loader *loader)
     oct_cache_destroy(&loader->cache);
     for (int i = 0; i < loader->threads; i++)
         oct_sample_free(&loader->scratch[i]);
-    oct_free(&loader->scratch);
-    oct_free(&loader->spare);
-    oct_free(&loader->look_up);
-    oct_free(&loader->order[0]);
-    oct_free(&loader->order[1]);
-    oct_free(&loader->labels);
-    oct_free(&loader->values);
+    OCT_FREE_ALL(&loader->scratch, &loader->spare, &loader->look_up, &loader->order[0],
+                 &loader->order[1], &loader->labels, &loader->values);
     *loader = (oct_loader){0};
 }
 

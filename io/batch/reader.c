@@ -244,10 +244,7 @@ void oct_reader_destroy(oct_reader **reader)
     pthread_cond_destroy(&r->asked);
     pthread_cond_destroy(&r->done);
     pthread_mutex_destroy(&r->lock);
-    oct_free(&r->ring);
-    oct_free(&r->ready);
-    oct_free(&r->thread);
-    oct_free(reader);
+    OCT_FREE_ALL(&r->ring, &r->ready, &r->thread, reader);
 }
 
 int64_t oct_reader_room(const oct_reader *r)

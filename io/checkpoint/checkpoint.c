@@ -270,9 +270,6 @@ void oct_checkpoint_close(oct_checkpoint *ckpt)
 {
     if (ckpt->file && ckpt->fd >= 0) close(ckpt->fd);
     oct_h5_close(&ckpt->file);
-    oct_free(&ckpt->path);
-    oct_free(&ckpt->bytes);
-    oct_free(&ckpt->info.recipe);
-    oct_free(&ckpt->info.class_names);
+    OCT_FREE_ALL(&ckpt->path, &ckpt->bytes, &ckpt->info.recipe, &ckpt->info.class_names);
     *ckpt = (oct_checkpoint){0};
 }

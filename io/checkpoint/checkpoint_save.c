@@ -84,11 +84,7 @@ static oct_status copy_early(saving *s)
 
 static void free_saving(saving *s)
 {
-    oct_free(&s->folder);
-    oct_free(&s->info.recipe);
-    oct_free(&s->info.class_names);
-    oct_free(&s->early_copies);
-    oct_free(&s->image);
+    OCT_FREE_ALL(&s->folder, &s->info.recipe, &s->info.class_names, &s->early_copies, &s->image);
     oct_saved_arrays_free(&s->list);
 }
 

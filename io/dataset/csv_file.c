@@ -152,9 +152,6 @@ out:
 
 void oct_csv_free(oct_csv *csv)
 {
-    oct_free(&csv->path);
-    oct_free(&csv->bytes);
-    oct_free(&csv->field);
-    oct_free(&csv->line);
+    OCT_FREE_ALL(&csv->path, &csv->bytes, &csv->field, &csv->line);
     *csv = (oct_csv){0};
 }

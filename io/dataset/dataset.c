@@ -381,9 +381,7 @@ oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
 
 void oct_dataset_close(oct_dataset *data)
 {
-    oct_free(&data->class_names);
-    oct_free(&data->labels);
-    oct_free(&data->values);
+    OCT_FREE_ALL(&data->class_names, &data->labels, &data->values);
     if (data->format) data->format->close(data);
     *data = (oct_dataset){0};
 }

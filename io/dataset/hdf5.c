@@ -29,9 +29,7 @@ static void close_store(oct_array *array)
     if (!s) return;
     oct_h5_child_end(&s->child);
     pthread_mutex_destroy(&s->lock);
-    oct_free(&s->block_of);
-    oct_free(&s->bytes);
-    oct_free(&array->store);
+    OCT_FREE_ALL(&s->block_of, &s->bytes, &array->store);
 }
 
 /* Makes sure that a block of samples is in its slot (block mod slots), else asks the HDF5 process for it. */

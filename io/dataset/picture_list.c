@@ -93,10 +93,7 @@ void oct_pictures_close(oct_dataset *data)
 {
     oct_picture_list *list = data->store;
     if (!list) return;
-    oct_free(&list->folder);
-    oct_free(&list->names);
-    oct_free(&list->picture);
-    oct_free(&data->store);
+    OCT_FREE_ALL(&list->folder, &list->names, &list->picture, &data->store);
 }
 
 /* Digests names and sizes of the files, but not where their folder lies. */

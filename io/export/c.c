@@ -366,10 +366,7 @@ static oct_status write_source(oct_to_c_file *f, oct_exported *out)
     f->text = (oct_text){0};
 out:
     oct_text_free(&runs);
-    oct_free(&g.input);
-    oct_free(&g.codes);
-    oct_free(&g.pixels);
-    oct_free(&g.output);
+    OCT_FREE_ALL(&g.input, &g.codes, &g.pixels, &g.output);
     return status;
 }
 

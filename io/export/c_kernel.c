@@ -31,10 +31,7 @@ void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...)
 void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...)
 {
     char line[1024];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(line, sizeof line, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(line, format);
     if (w->status == OCT_OK)
         w->status = oct_fail(status, "%s", line);
     else if (w->status == status)

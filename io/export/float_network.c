@@ -133,9 +133,7 @@ void oct_float_network_close(oct_float_network *network)
     oct_trace_free(&network->trace);
     for (size_t i = 0; i < network->num_owners; i++)
         oct_free(&network->owners[i].path);
-    oct_free(&network->owners);
-    oct_free(&network->owner_of);
-    oct_free(&network->tensors);
+    OCT_FREE_ALL(&network->owners, &network->owner_of, &network->tensors);
     *network = (oct_float_network){.folded = 0};
 }
 

@@ -220,9 +220,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
         oct_export_report_diffs(OCT_TO_ONNX_DIFFS, p.diffs, oct_to_onnx_diff_words, &out->notices));
     status = oct_to_onnx_writer_end(p.w, job->version, &out->bytes, &out->size);
 out:
-    oct_free(&p.values);
-    oct_free(&p.params);
-    oct_free(&p.fresh);
+    OCT_FREE_ALL(&p.values, &p.params, &p.fresh);
     oct_to_onnx_writer_destroy(&p.w);
     return status;
 }

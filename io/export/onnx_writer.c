@@ -5,7 +5,6 @@
 #include "core/base/mem.h"
 
 #include <onnx.pb-c.h>
-#include <stdarg.h>
 #include <string.h>
 
 enum { ATTRIBUTES = 8, IR_OF_OPSET_13 = 7, IR_OF_OPSET_21 = 10 };
@@ -56,10 +55,7 @@ oct_status oct_to_onnx_status(const oct_to_onnx_writer *w)
 void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *format, ...)
 {
     char text[1024];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     oct_status made = oct_fail_add(code, "%s", text);
     if (w->status == OCT_OK) w->status = made;
     return NULL;
@@ -106,10 +102,7 @@ void oct_to_onnx_layer_begin(oct_to_onnx_writer *w, const char *layer)
 const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...)
 {
     char text[512];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     for (int i = 0; i < 4; i++) /* twice each, since one may be the other with "_" */
         if (w->kept[i % 2] && strcmp(text, w->kept[i % 2]) == 0)
             strncat(text, "_", sizeof text - strlen(text) - 1);

@@ -6,7 +6,6 @@
 #include "core/base/mem.h"
 #include "quant/program/step.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,10 +14,7 @@ enum { NAME_BYTES = 512 };
 int oct_to_tflite_fail(oct_to_tflite_writer *w, oct_status code, const char *format, ...)
 {
     char text[1024];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     const oct_status made = oct_fail_add(code, "%s", text);
     if (w->status == OCT_OK) w->status = made;
     return OCT_TFLITE_NONE;
@@ -99,10 +95,7 @@ int oct_to_tflite_like(oct_to_tflite_writer *w, int number, int ndim, const int6
 void oct_to_tflite_rename(oct_to_tflite_writer *w, int number, const char *format, ...)
 {
     char text[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     const char *name = oct_to_tflite_alloc(w, text, strlen(text) + 1);
     if (name) oct_to_tflite_at(w, number)->name = name;
 }

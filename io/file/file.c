@@ -181,10 +181,7 @@ void oct_new_file_discard(oct_new_file **file)
     if (!f) return;
     if (f->fd >= 0) close(f->fd);
     if (f->temp_exists) unlink(f->temp);
-    oct_free(&f->path);
-    oct_free(&f->temp);
-    oct_free(&f->folder);
-    oct_free(file);
+    OCT_FREE_ALL(&f->path, &f->temp, &f->folder, file);
 }
 
 /* Returns the length of NAME in "NAME.PID-COUNT.tmp", 0 where a name is none of these. */

@@ -152,9 +152,7 @@ void oct_h5_close(oct_h5 **file)
     if (h5->end_writing) h5->end_writing(h5);
     for (size_t i = 0; i < h5->count; i++)
         oct_free(&h5->objects[i].path);
-    oct_free(&h5->objects);
-    oct_free(&h5->name);
-    oct_free(file);
+    OCT_FREE_ALL(&h5->objects, &h5->name, file);
 }
 
 oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,

@@ -145,14 +145,8 @@ oct_status oct_model_run_golden(const oct_program *program, const float *inputs,
 void oct_model_free(oct_model *model)
 {
     oct_program_free(&model->program);
-    oct_free(&model->recipe);
-    oct_free(&model->plugins);
-    oct_free(&model->data_format);
-    oct_free(&model->class_names);
-    oct_free(&model->port_names);
-    oct_free(&model->overflow_bound);
-    oct_free(&model->golden_input);
-    oct_free(&model->golden_digest);
-    oct_free(&model->certificate.fallbacks);
+    OCT_FREE_ALL(&model->recipe, &model->plugins, &model->data_format, &model->class_names,
+                 &model->port_names, &model->overflow_bound, &model->golden_input,
+                 &model->golden_digest, &model->certificate.fallbacks);
     *model = (oct_model){0};
 }

@@ -303,16 +303,8 @@ out:
     }
     oct_free(&found.list);
     oct_module_destroy(&b.network);
-    oct_free(&b.view);
-    oct_free(&b.has_view);
-    oct_free(&b.producer);
-    oct_free(&b.reads);
-    oct_free(&b.last_reader);
-    oct_free(&b.first_layer);
-    oct_free(&b.usage);
-    oct_free(&b.fused);
-    oct_free(&b.needed);
-    oct_free(&b.absorbed);
+    OCT_FREE_ALL(&b.view, &b.has_view, &b.producer, &b.reads, &b.last_reader, &b.first_layer,
+                 &b.usage, &b.fused, &b.needed, &b.absorbed);
     return status;
 }
 

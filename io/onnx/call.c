@@ -6,7 +6,6 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 static const oct_onnx_operator operators[] = {
@@ -49,14 +48,11 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
 {
     const oct_onnx_node *n = c->node;
     char text[1024];
-    va_list args;
     if (oct_error_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
     if (oct_error_count() == OCT_ONNX_PROBLEMS_MAX)
         return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
                             c->pass->graph->path);
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     return oct_fail_add(
         OCT_DATA, "%s: node '%s' (%s): %s%s", c->pass->graph->path,
         oct_show(n->name, strlen(n->name)).text, oct_show(n->type, strlen(n->type)).text, text,

@@ -8,26 +8,17 @@
 
 static void free_value(oct_onnx_value *v)
 {
-    oct_free(&v->name);
-    oct_free(&v->data);
-    oct_free(&v->times);
+    OCT_FREE_ALL(&v->name, &v->data, &v->times);
 }
 
 void oct_onnx_free_node(oct_onnx_node *n)
 {
     for (int i = 0; i < n->num_attributes; i++) {
         oct_onnx_attribute *a = &n->attributes[i];
-        oct_free(&a->name);
-        oct_free(&a->s);
-        oct_free(&a->ints);
+        OCT_FREE_ALL(&a->name, &a->s, &a->ints);
         free_value(&a->tensor);
     }
-    oct_free(&n->name);
-    oct_free(&n->type);
-    oct_free(&n->domain);
-    oct_free(&n->input);
-    oct_free(&n->output);
-    oct_free(&n->attributes);
+    OCT_FREE_ALL(&n->name, &n->type, &n->domain, &n->input, &n->output, &n->attributes);
 }
 
 void oct_onnx_free(oct_onnx_graph *g)
@@ -38,14 +29,8 @@ void oct_onnx_free(oct_onnx_graph *g)
         oct_onnx_free_node(&g->nodes[i]);
     for (int i = 0; g->output_names && i < g->num_outputs; i++)
         oct_free(&g->output_names[i]);
-    oct_free(&g->output_names);
-    oct_free(&g->path);
-    oct_free(&g->producer);
-    oct_free(&g->values);
-    oct_free(&g->nodes);
-    oct_free(&g->branches);
-    oct_free(&g->inputs);
-    oct_free(&g->outputs);
+    OCT_FREE_ALL(&g->output_names, &g->path, &g->producer, &g->values, &g->nodes, &g->branches,
+                 &g->inputs, &g->outputs);
     *g = (oct_onnx_graph){0};
 }
 

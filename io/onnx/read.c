@@ -258,11 +258,7 @@ static oct_status sort_nodes(oct_onnx_graph *g)
     oct_free(&g->nodes);
     g->nodes = nodes;
 out:
-    oct_free(&u.first);
-    oct_free(&u.list);
-    oct_free(&u.num_missing);
-    oct_free(&u.order);
-    oct_free(&producer);
+    OCT_FREE_ALL(&u.first, &u.list, &u.num_missing, &u.order, &producer);
     return status;
 }
 

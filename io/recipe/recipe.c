@@ -4,7 +4,6 @@
 
 #include "core/base/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,10 +231,7 @@ void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p,
                        const char *format, ...)
 {
     char sentence[1500], where[5 * EXCERPT_CHARS + 200] = "";
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(sentence, format);
     const char *line = more && *more ? "\n" : "";
     if (!more) more = "";
     if (p->kind == OCT_GIVEN_IN_COMMAND) {
@@ -253,11 +249,8 @@ void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p,
 void oct_recipe_report_keys(const oct_recipe_source *s, size_t a, size_t b, const char *format, ...)
 {
     char sentence[1500];
-    va_list args;
     if (s->bad[a] || s->bad[b]) return;
-    va_start(args, format);
-    oct_vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(sentence, format);
     const oct_recipe_position *p =
         s->given[b].kind > s->given[a].kind ? &s->given[b] : &s->given[a];
     oct_recipe_report(s, p, NULL, "%s", sentence);

@@ -9,17 +9,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 static void OCT_PRINTF(2, 3) set_flaw(oct_flaw *flaw, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(flaw->text, sizeof flaw->text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(flaw->text, format);
 }
 
 /* Writes "1 to 256", or the only number that is allowed. */

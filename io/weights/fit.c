@@ -481,8 +481,6 @@ out:
         oct_free(&f.tensors[i].path);
     for (int64_t i = 0; f.names && i < weights->count; i++)
         oct_free(&f.names[i].name);
-    oct_free(&f.tensors);
-    oct_free(&f.names);
-    oct_free(&f.order.modules);
+    OCT_FREE_ALL(&f.tensors, &f.names, &f.order.modules);
     return status;
 }

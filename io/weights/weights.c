@@ -205,9 +205,6 @@ out:
 
 void oct_weights_free(oct_weights *weights)
 {
-    oct_free(&weights->path);
-    oct_free(&weights->arrays);
-    oct_free(&weights->names);
-    oct_free(&weights->values);
+    OCT_FREE_ALL(&weights->path, &weights->arrays, &weights->names, &weights->values);
     *weights = (oct_weights){0};
 }

@@ -11,7 +11,6 @@
 #include "quant/convert/convert.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +25,7 @@ void oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)
     }
     json_decref(figure);
     char line[512];
-    va_list list;
-    va_start(list, format);
-    oct_vsnprintf(line, sizeof line, format, list);
-    va_end(list);
+    OCT_PRINT_ARGS(line, format);
     oct_print("%s\n", line);
 }
 

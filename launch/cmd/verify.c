@@ -13,7 +13,6 @@
 #include "launch/cmd/subject.h"
 
 #include <omp.h>
-#include <stdarg.h>
 
 enum { DATA, GOLDEN_ONLY };
 enum { DIGEST = 32 };
@@ -35,10 +34,7 @@ OCT_PRINTF(4, 5)
 static void add_finding(const findings *f, json_t *list, const char *word, const char *format, ...)
 {
     char text[1024];
-    va_list values;
-    va_start(values, format);
-    oct_vsnprintf(text, sizeof(text), format, values);
-    va_end(values);
+    OCT_PRINT_ARGS(text, format);
     json_array_append_new(list, json_string(text));
     if (!f->args->json) oct_print("%s: %s\n", word, text);
 }

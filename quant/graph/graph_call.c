@@ -2,7 +2,6 @@
  * wants; a call that was not recorded is refused. */
 #include "quant/graph/graph_run_impl.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 /* A call, as it is made. */
@@ -148,10 +147,7 @@ static bool forward_may_run(const oct_graph *graph, const oct_graph_call *call)
 void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...)
 {
     char text[1024];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     oct_module *module = cx->module;
     cx->module = NULL; /* whose path would be put in front */
     oct_context_fail(cx, OCT_PREPARE, "%s%s", text,

@@ -3,7 +3,6 @@
 
 #include "core/base/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,9 +153,6 @@ oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...)
 {
     if (node->note) return OCT_OK;
     char text[512];
-    va_list args;
-    va_start(args, format);
-    oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
     return oct_strdup(&node->note, text);
 }
