@@ -135,7 +135,7 @@ static void unpack_failure(const lone_failure *failure)
     const char *text = failure->text;
     oct_fail_clear();
     for (int32_t i = 0; i < failure->problems; i++) {
-        oct_fail_add((oct_status)failure->code, "%s", text);
+        (void)oct_fail_add((oct_status)failure->code, "%s", text);
         text += strlen(text) + 1;
     }
 }
@@ -164,7 +164,7 @@ static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *fail
     if (mine != OCT_OK) return mine;
     char who[128];
     unpack_failure(failure);
-    oct_fail_prefix("%s", oct_rank_text(comm, first, who));
+    (void)oct_fail_prefix("%s", oct_rank_text(comm, first, who));
     return OCT_PEER;
 }
 

@@ -48,9 +48,8 @@ void oct_abort(int exit_status) __attribute__((noreturn));
 /* Sums over the ranks, in place, by the reduction of the library below, with which octet bench compares the own
  * one: it waits without a deadline, and its bits depend on the number of ranks. OCT_USAGE where the
  * library has none. */
-oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n) OCT_NODISCARD;
+oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n);
 
 /* Checks that all ranks have read the same; collective. what: "test data". OCT_DATA naming the first rank that differs
  * from rank 0. */
-oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,
-                         const char *what) OCT_NODISCARD;
+oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what);

@@ -196,22 +196,21 @@ struct oct_comm {
 bool oct_process_is_own(void);
 
 /* mpi_life.c. *runs: MPI has been started; OCT_USAGE where it has been ended. */
-oct_status oct_mpi_runs(bool *runs) OCT_NODISCARD;
+oct_status oct_mpi_runs(bool *runs);
 /* OCT_USAGE where MPI has been ended, or this thread may not call it. */
-oct_status oct_mpi_check(void) OCT_NODISCARD;
+oct_status oct_mpi_check(void);
 /* A transport enters MPI, which starts unless it runs, and leaves it. What Octet has started ends then in its own process,
  * at the exit of the program elsewhere. orderly: as of a transport's close. */
-oct_status oct_mpi_enter(double deadline_s) OCT_NODISCARD;
+oct_status oct_mpi_enter(double deadline_s);
 void oct_mpi_leave(bool orderly, double deadline_s);
 
 /* transport_mpi.c: messages over a duplicate of the communicator with this handle of Fortran's; NULL: of
  * MPI_COMM_WORLD, and MPI starts unless it runs. */
 oct_status oct_transport_mpi(oct_transport **transport, const int *fortran_handle,
-                             double deadline_s) OCT_NODISCARD;
+                             double deadline_s);
 
 /* comm.c: a communicator over a transport, which it owns from now on, even after a failure. */
-oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
-                         double deadline_s) OCT_NODISCARD;
+oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s);
 
 /* process.c. Maps a file of memory of this process; NULL where that cannot be. */
 void *oct_memory_map(int file, size_t bytes);
@@ -219,7 +218,7 @@ void *oct_memory_map(int file, size_t bytes);
  * size. */
 void *oct_memory_of_process(int32_t pid, int32_t file, size_t bytes);
 /* OCT_USAGE when several tasks were started that cannot find each other. */
-oct_status oct_launcher_check(void) OCT_NODISCARD;
+oct_status oct_launcher_check(void);
 /* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
  * with processes of its own. */
 int oct_launcher_process(void);
@@ -227,28 +226,26 @@ int oct_launcher_process(void);
 const char *oct_launcher_stopped(const char *before, char text[128]);
 
 /* exchange.c. OCT_LOST where ranks have been lost before. */
-oct_status oct_exchange_check(const oct_comm *comm) OCT_NODISCARD;
+oct_status oct_exchange_check(const oct_comm *comm);
 /* Forbids further exchanges of the communicator and its lanes: they fail with this status from now on. In a process that
  * goes on, MPI is to write nothing more into the memory of transfers in flight, so these are taken back. */
 void oct_exchange_give_up(const oct_comm *comm, oct_status status);
 /* Begins the next operation; fails where ranks have been lost before. Of receive and send, `data` stays
  * untouched until the wait; a transfer of 0 bytes is none. */
-oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;
-oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
-                                size_t bytes) OCT_NODISCARD;
-oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
-                             size_t bytes) OCT_NODISCARD;
+oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange);
+oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data, size_t bytes);
+oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, size_t bytes);
 /* Shows the node how far this rank is; and waits for the others of it to be as far. Not together with
  * transfers. */
 void oct_exchange_signal(const oct_comm *comm, uint64_t progress);
-oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress) OCT_NODISCARD;
+oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress);
 /* Shows the node this rank's operation and its length in bytes, so that a rank in another operation is found. */
 void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 /* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for a rank which itself
  * waits gives up later, so that the rank that is truly missing is named. */
-oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
+oct_status oct_exchange_wait(const oct_comm *comm, int patience);
 /* Finds out, without waiting, which transfers or lines (at least one is waited for) have ended; *moved: some have. */
-oct_status oct_exchange_poll(const oct_comm *comm, bool *moved) OCT_NODISCARD;
+oct_status oct_exchange_poll(const oct_comm *comm, bool *moved);
 /* report.c. "rank 2 (node7)", and "sum over leaves". */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 const char *oct_exchange_name(int exchange);
@@ -261,10 +258,9 @@ void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
 void oct_watchdog_end(void);
 
 /* collect.c, inside an operation that has begun: each value becomes its maximum over the ranks. */
-oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OCT_NODISCARD;
+oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n);
 /* Copies data from rank `root` to all others. */
-oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes,
-                                  int root) OCT_NODISCARD;
+oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes, int root);
 
 /* Each of these puts its functions for several ranks into the collective interface. */
 void oct_supply_sums(oct_collective *group);    /* sums.c */

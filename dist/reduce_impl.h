@@ -94,7 +94,7 @@ static inline int oct_sum_num_nodes(const oct_sum *s)
 /* reduce.c, for the two ways through a node: this rank's share of the piece at hand. */
 oct_piece oct_sum_share(const oct_sum *s);
 /* Reports a stage of the piece at hand, and posts the wait for the others of the node. */
-oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage) OCT_NODISCARD;
+oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage);
 /* Sums this rank's share of the piece. part_of returns where part p of another rank is over the piece. Returns how many
  * parts the node has; their sums over the share are at state->vectors. */
 int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int rank, int p));
@@ -104,9 +104,8 @@ void oct_sum_end_piece(oct_sum *s);
 int oct_sum_total_rank(const oct_comm *comm, const oct_leaves *leaves);
 
 /* reduce.c, for sums.c: begins a sum of this rank's vectors, `stride` elements apart. */
-oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts,
-                         int64_t stride) OCT_NODISCARD;
+oct_status oct_sum_begin(oct_sum *s, const oct_leaves *leaves, char *parts, int64_t stride);
 /* Runs the next phase of a sum and moves s->phase on; nothing that was posted before may be in flight. */
-oct_status oct_sum_run_phase(oct_sum *s) OCT_NODISCARD;
+oct_status oct_sum_run_phase(oct_sum *s);
 /* Returns how many waits of other ranks may come before the wait of this phase ends: the factor of its deadline. */
 int oct_sum_patience(const oct_sum *s);

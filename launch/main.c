@@ -186,7 +186,7 @@ static void report_after_rank_0(oct_status status, int rank, int argc, char **ar
     signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has reported */
     nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
     if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
-    oct_fail_prefix("rank %d (%s)", rank, host);
+    (void)oct_fail_prefix("rank %d (%s)", rank, host);
     oct_failure_print(status, argc, argv);
 }
 

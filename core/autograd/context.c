@@ -228,7 +228,7 @@ void *oct_context_adopt(oct_context *cx, oct_status status)
     if (!cx || status == OCT_OK || cx->status != OCT_OK) return NULL;
     cx->status = status;
     char path[256];
-    if (cx->module && *oct_module_path(cx->module, path)) oct_fail_prefix("%s", path);
+    if (cx->module && *oct_module_path(cx->module, path)) (void)oct_fail_prefix("%s", path);
     return NULL;
 }
 
@@ -240,13 +240,13 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
     va_start(args, format);
     int written = oct_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    oct_fail(code == OCT_OK ? OCT_USAGE : code, "%s", written < 0 ? format : text);
+    (void)oct_fail(code == OCT_OK ? OCT_USAGE : code, "%s", written < 0 ? format : text);
     return oct_context_adopt(cx, oct_fail_code());
 }
 
 bool oct_inputs_present(oct_context *cx, oct_tensor *const *inputs, int n)
 {
-    if (!cx) oct_fail(OCT_USAGE, "an operation is called with a context that is NULL");
+    if (!cx) (void)oct_fail(OCT_USAGE, "an operation is called with a context that is NULL");
     if (!cx || cx->status != OCT_OK) return false;
     if (n < 0 || (n > 0 && !inputs))
         oct_context_fail(cx, OCT_USAGE, "an operation is called with %d inputs%s", n,

@@ -119,7 +119,7 @@ struct oct_context {
 };
 
 /* Creates a context with an empty arena for a rank of `group`; oct_context_begin comes before a forward. */
-oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_context_create(oct_context **cx, const oct_collective *group);
 void oct_context_destroy(oct_context **cx);
 
 /* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last
@@ -177,7 +177,7 @@ void oct_scratch_end(oct_context *cx, void *block);
  */
 /* The caller sets them as cx->lifetimes before oct_context_begin; it serves forwards of one module
  * tree in one mode (training or evaluation) by one context. */
-oct_status oct_lifetimes_create(oct_lifetimes **lifetimes) OCT_NODISCARD;
+oct_status oct_lifetimes_create(oct_lifetimes **lifetimes);
 void oct_lifetimes_destroy(oct_lifetimes **lifetimes);
 
 /* Ends a forward with its result y, which stays until the next oct_context_begin; y NULL: the forward has failed.

@@ -46,7 +46,7 @@ float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add);
  * needs none given runs anyway). The tape is used up afterwards. Gradients are given back,
  * except those of tensors that no op made (inputs with needs_grad set): they stay until the next
  * oct_context_begin. Every parameter must be bound (oct_params_bind). */
-oct_status oct_backward(oct_context *cx, oct_tensor *loss) OCT_NODISCARD;
+oct_status oct_backward(oct_context *cx, oct_tensor *loss);
 
 /* Parameter gradients and other sums over the samples of a step are taken leaf by leaf. For small parameters a backward
  * adds to one row a leaf; large parameters take the streams of oct_leaf_stream. */

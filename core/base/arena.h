@@ -16,7 +16,7 @@
 
 typedef struct oct_arena oct_arena;
 
-oct_status oct_arena_create(oct_arena **arena) OCT_NODISCARD;
+oct_status oct_arena_create(oct_arena **arena);
 void oct_arena_destroy(oct_arena **arena);
 
 /* Allocates at the bottom of the arena, until a rewind or reset. Memory taken or borrowed is 64-byte aligned and not

@@ -51,7 +51,7 @@ struct oct_collective {
 extern const oct_collective oct_collective_one; /* rank 0 of 1 */
 
 /* Collective: sums whole numbers over the ranks, in place and exactly, while the sums fit into 64 bits. */
-oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n) OCT_NODISCARD;
+oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n);
 
 /* A replay lets one rank do again, alone, what the ranks have done together: it keeps the totals of a forward and
  * a backward, and returns them again.

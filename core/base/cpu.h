@@ -37,7 +37,7 @@ const char *oct_isa_name(oct_isa isa);
 /* Names the last listed set of instructions in use; OpenBLAS is none. */
 const char *oct_isa_best(void);
 /* Checks OCT_ISA; call once at start. */
-oct_status oct_cpu_check(void) OCT_NODISCARD;
+oct_status oct_cpu_check(void);
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
 
 /* Rounds to nearest in this thread until oct_round_as_before, which puts back the rounding mode and the exception flags
@@ -45,7 +45,7 @@ const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
 void oct_round_to_nearest(fenv_t *before);
 void oct_round_as_before(const fenv_t *before);
 /* OCT_USAGE unless this thread rounds to nearest: what computes in threads that it does not begin needs it. */
-oct_status oct_check_rounding(void) OCT_NODISCARD;
+oct_status oct_check_rounding(void);
 
 /* Whether this process is a child, by fork, of the one that first asked: it has none of the threads that OpenMP made
  * there, and would wait for them for ever. */

@@ -17,7 +17,7 @@ typedef enum oct_log_level {
 void oct_log_setup(oct_log_level level, bool speaks);
 
 /* Also append every line to this file, after its time (UTC), or NULL to stop. The path is copied. */
-oct_status oct_log_file(const char *path) OCT_NODISCARD;
+oct_status oct_log_file(const char *path);
 
 /* Appends the time and a line that another process has already printed to an existing log file; where that fails, does
  * nothing. */

@@ -9,7 +9,7 @@
 
 /* Sets *block to count * size bytes, zeroed; OCT_RESOURCE with a sentence on overflow or
  * exhaustion. count * size == 0 gives a valid block. */
-oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
+oct_status oct_alloc(void *block, size_t count, size_t size); /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
 /* Frees each of these, in order, as oct_free does. */
@@ -18,7 +18,7 @@ void oct_free(void *block); /* block: T ** */
 void oct_free_all(void *const *blocks, size_t count);
 /* Returns OCT_RESOURCE unless `bytes` bytes could be had at this moment; takes none. Serves calls
  * of libraries that crash where memory runs out. */
-oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;
+oct_status oct_mem_check_available(size_t bytes);
 /* OCT_RESOURCE: `bytes` bytes, `which` ("", " for ..."), could not be had. */
 oct_status oct_mem_fail(size_t bytes, const char *which);
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
@@ -27,11 +27,11 @@ void oct_mem_trim(void);
 /* Advises the system that all of a fresh block of `bytes` bytes will be used, often. Where the
  * system has larger pages, it may take them. */
 void oct_mem_advise_huge_pages(void *block, size_t bytes); /* block: T * */
-oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
-oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+oct_status oct_strdup(char **copy, const char *text);
+oct_status oct_format(char **text, const char *format, ...) OCT_PRINTF(2, 3);
 
 /* Grows *block (of *capacity elements of `size` bytes) to hold at least `need`; keeps contents. */
-oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT_NODISCARD;
+oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size);
 
 /* From now on this thread's new blocks may take `bytes` bytes in all, SIZE_MAX: any number; more is refused as
  * exhaustion is. For requests that come from an untrusted file. Says whether the guard before has refused something. */

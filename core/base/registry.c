@@ -67,8 +67,8 @@ void oct_registry_report_missing(const oct_registry *r, const char *key, const c
                                  const char *otherwise)
 {
     const char *near = oct_registry_nearest(r, wanted), *article_end = strchr(r->what, ' ');
-    oct_fail_add(OCT_USAGE, "%s: there is no%s '%s'; %s%s%s", key, article_end, wanted,
-                 near ? "did you mean '" : "", near ? near : otherwise, near ? "'?" : "");
+    (void)oct_fail_add(OCT_USAGE, "%s: there is no%s '%s'; %s%s%s", key, article_end, wanted,
+                       near ? "did you mean '" : "", near ? near : otherwise, near ? "'?" : "");
 }
 
 oct_status oct_registry_add(oct_registry *r, const void *item)

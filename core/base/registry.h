@@ -42,4 +42,4 @@ void oct_registry_report_missing(const oct_registry *r, const char *key, const c
                                  const char *otherwise);
 /* `item` lives as long as the process; adding it twice is fine. OCT_USAGE when another one has its name
  * or the table is full. */
-oct_status oct_registry_add(oct_registry *r, const void *item) OCT_NODISCARD;
+oct_status oct_registry_add(oct_registry *r, const void *item);

@@ -29,7 +29,7 @@ typedef struct oct_text {
 } oct_text;
 
 /* Appends formatted text. */
-oct_status oct_text_add(oct_text *text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+oct_status oct_text_add(oct_text *text, const char *format, ...) OCT_PRINTF(2, 3);
 void oct_text_free(oct_text *text);
 
 /* Puts '?' for every byte that could steer a terminal or mislead who reads it: control characters but

@@ -59,7 +59,7 @@ struct oct_trace {
 void oct_trace_free(oct_trace *trace);
 /* Finds the nodes on whose results the output depends: what a hook computes for itself is not deployed. live: a
  * new array, to be freed by the caller. */
-oct_status oct_trace_live(const oct_trace *trace, bool **live) OCT_NODISCARD;
+oct_status oct_trace_live(const oct_trace *trace, bool **live);
 
 /* The tape and calls of modules use the rest while cx->trace is set. */
 
@@ -89,13 +89,11 @@ typedef struct oct_example {
 
 /* Runs root in eval mode (restored afterwards) on zeros of these shapes with a batch of 1 and
  * records what is executed. */
-oct_status oct_trace_run(oct_trace *trace, oct_module *root,
-                         const oct_example *example) OCT_NODISCARD;
+oct_status oct_trace_run(oct_trace *trace, oct_module *root, const oct_example *example);
 /* Records what training executes: containers, whose forwards may branch, are in training mode;
  * atomic modules stay in eval mode, so nothing is observed and no statistic moves. */
-oct_status oct_trace_training(oct_trace *trace, oct_module *root,
-                              const oct_example *example) OCT_NODISCARD;
+oct_status oct_trace_training(oct_trace *trace, oct_module *root, const oct_example *example);
 /* Records as oct_trace_run, and shows each value as it is made, with its data. */
 typedef void (*oct_trace_watch_fn)(void *user, int64_t value, const oct_tensor *tensor);
 oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
-                           oct_trace_watch_fn watch, void *user) OCT_NODISCARD;
+                           oct_trace_watch_fn watch, void *user);

@@ -14,7 +14,7 @@
 /* Loads OpenBLAS, with one thread, at the first call of either. Whether it is there; OCT_RESOURCE with the remedy where it
  * is not. */
 bool oct_blas_found(void);
-oct_status oct_blas_init(void) OCT_NODISCARD;
+oct_status oct_blas_init(void);
 /* Version and kernels of what is loaded, such as "OpenBLAS 0.3.21, SkylakeX". */
 const char *oct_blas_name(void);
 
@@ -33,4 +33,4 @@ void oct_sgemm(const oct_sgemm_call *call);
 
 /* Replaces the lower triangle of a (n x n, row by row) by L with L L^T = a, by LAPACK's dpotrf; what is above the
  * diagonal is not touched. Loads OpenBLAS. OCT_NUMERIC when a is not positive definite. */
-oct_status oct_cholesky(double *a, int64_t n) OCT_NODISCARD;
+oct_status oct_cholesky(double *a, int64_t n);

@@ -65,7 +65,7 @@ const oct_float_kernel *oct_float_kernel_here(void); /* of this machine and OCT_
 /* What decides its bits, for people: "avx2", or which OpenBLAS it is. */
 const char *oct_float_kernel_name(void);
 /* Checks that OCT_ISA=blas can be obeyed; call once at start. */
-oct_status oct_float_kernel_check(void) OCT_NODISCARD;
+oct_status oct_float_kernel_check(void);
 
 /* "f32", "bf16". */
 const char *oct_numerics_name(oct_numerics numerics);

@@ -25,5 +25,4 @@ const oct_metric *oct_metric_find(const char *name); /* NULL */
  * this rank's samples; numbers: metric->numbers(rows->n) of them, to be freed by the caller; NULL on failure.
  * Those of oct_metric_top1 are the rows whose largest output is that of their class, and all rows. */
 oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
-                          const oct_leaves *leaves, const oct_output_rows *rows,
-                          double **numbers) OCT_NODISCARD;
+                          const oct_leaves *leaves, const oct_output_rows *rows, double **numbers);

@@ -31,8 +31,7 @@ struct oct_hook {
 };
 
 /* Appends a hook to a list; handle, which may be NULL, removes it later. */
-oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user,
-                        oct_hook_handle *handle) OCT_NODISCARD;
+oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user, oct_hook_handle *handle);
 /* Moves all hooks to the end of another list. Handles stay valid. */
 void oct_hooks_move(oct_hook **from, oct_hook **to);
 void oct_hooks_free(oct_hook **list);
@@ -84,14 +83,12 @@ struct oct_module_type {
 const oct_module_type *oct_module_type_find(const char *name); /* NULL */
 bool oct_module_type_is_listed(const oct_module_type *type);   /* not added */
 /* Adds a type; OCT_USAGE when the name is taken by another one. */
-oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
+oct_status oct_module_type_register(const oct_module_type *type);
 
 /* Make a module of a type that has a list of arguments: from their struct (NULL where there are none), or from their
  * row of numbers, which may be of any origin. OCT_USAGE: they are not such as it can have. */
-oct_status oct_module_make(oct_module **m, const oct_module_type *type,
-                           const void *args) OCT_NODISCARD;
-oct_status oct_module_from(oct_module **m, const oct_module_type *type,
-                           const oct_op_args *row) OCT_NODISCARD;
+oct_status oct_module_make(oct_module **m, const oct_module_type *type, const void *args);
+oct_status oct_module_from(oct_module **m, const oct_module_type *type, const oct_op_args *row);
 /* The module's arguments as a row; empty where its type has no list. */
 void oct_module_args(const oct_module *m, oct_op_args *row);
 /* Writes the text for the module table; "": there is nothing to say. */
@@ -127,16 +124,14 @@ struct oct_module {
 };
 
 /* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
-oct_status oct_module_alloc(oct_module **module, const oct_module_type *type,
-                            size_t size) OCT_NODISCARD;
+oct_status oct_module_alloc(oct_module **module, const oct_module_type *type, size_t size);
 /* Ends a function that makes a module: destroys it where status says that the rest has failed, and returns
  * status. */
-oct_status oct_module_made(oct_module **module, oct_status status) OCT_NODISCARD;
+oct_status oct_module_made(oct_module **module, oct_status status);
 
 /* Children are owned by the parent from then on; when the call fails, *slot is destroyed and NULL.
  * Names: [a-z0-9_]+, at most OCT_NAME_MAX letters, unique among children, parameters and buffers. */
-oct_status oct_module_add_child(oct_module *self, const char *name,
-                                oct_module **slot) OCT_NODISCARD;
+oct_status oct_module_add_child(oct_module *self, const char *name, oct_module **slot);
 /* The child of this name; NULL: there is none. */
 oct_module *oct_module_child(const oct_module *self, const char *name);
 /* Whether a parameter is tied to one of another module, so that changing its values changes that one's. */
@@ -148,8 +143,7 @@ void oct_module_limit_state(oct_module *self, const char *name, oct_value_range 
 
 /* Puts `replacement` where `old` stands, with its name and mode (train or eval); leaves old
  * detached and nameless, not destroyed. Hooks stay with old. */
-oct_status oct_module_replace(oct_module **root, oct_module *old,
-                              oct_module *replacement) OCT_NODISCARD;
+oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *replacement);
 
 void oct_module_train(oct_module *module, bool training); /* recursive */
 /* True when forwards below root read tensors by calls alone (calls_only of their types), and no hook sees one. */
@@ -157,7 +151,7 @@ bool oct_module_calls_only(const oct_module *root);
 
 /* Walks in pre-order, children in order of registration; the callback may stop it with an error. */
 oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module),
-                           void *user) OCT_NODISCARD;
+                           void *user);
 /* Writes the path, "layers.0.conv", into text; "" for the root. Returns text. */
 const char *oct_module_path(const oct_module *module, char text[256]);
 
@@ -172,7 +166,7 @@ typedef struct oct_state_item {
 } oct_state_item;
 oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item),
-                            void *user) OCT_NODISCARD;
+                            void *user);
 
 static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a,
                                     oct_tensor *b)

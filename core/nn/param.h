@@ -59,7 +59,7 @@ struct oct_param {
 
 /* Ties a parameter to an earlier one, which is not tied to others itself, and whose orders these are. */
 oct_status oct_param_tie(oct_param *param, const oct_file_order *order, oct_param *first,
-                         const oct_file_order *first_order) OCT_NODISCARD;
+                         const oct_file_order *first_order);
 /* Makes it a parameter of its own again. */
 void oct_param_untie(oct_param *param);
 /* Whether an optimizer changes it, by a gradient that counts. */

@@ -33,12 +33,11 @@ typedef struct oct_params {
 /* Collects the parameters below root. full: the leaves of a full batch on this rank, which bound
  * the number of parts of every smaller batch. A parameter that is bound elsewhere is from now on bound
  * here. */
-oct_status oct_params_bind(oct_params *params, oct_module *root,
-                           const oct_leaves *full) OCT_NODISCARD;
+oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full);
 /* Binds as oct_params_bind, with the gradients in memory of `group`, whose ranks will sum them. The group outlives the
  * binding. */
 oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_leaves *full,
-                              const oct_collective *group) OCT_NODISCARD;
+                              const oct_collective *group);
 /* Frees the gradients and drops the references to the parameters; those bound elsewhere since stay so. */
 void oct_params_unbind(oct_params *params);
 /* True when none of them has been bound elsewhere since. */
@@ -49,11 +48,11 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
 /* Begins the sums over the ranks of the buckets (runs of parameters) whose gradients are complete. Called during a
  * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
 oct_status oct_params_begin_allreduce(oct_params *params, const oct_collective *group,
-                                      const oct_leaves *leaves) OCT_NODISCARD;
+                                      const oct_leaves *leaves);
 /* Sums the parts of the gradients over all ranks; collective. The totals stay valid until the ranks synchronize for the
  * next backward. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
-                             const oct_leaves *leaves) OCT_NODISCARD;
+                             const oct_leaves *leaves);
 /* Returns grads with all totals in it, to be changed. */
 float *oct_params_own_grads(oct_params *params);
 /* Says where the next backwards put the parts of one leaf: to grads, since others may still read the totals where
@@ -64,7 +63,6 @@ void oct_params_scale_grads(oct_params *params, float factor); /* the totals */
  * none. Of values after an update the same on all ranks. */
 int64_t oct_params_find_bad(const oct_params *params, bool grads);
 /* Fails with OCT_NUMERIC: the gradient, or else the value, of items[place] is bad, which its path below root names. */
-oct_status oct_params_fail(const oct_params *params, int64_t place, bool grads,
-                           oct_module *root) OCT_NODISCARD;
+oct_status oct_params_fail(const oct_params *params, int64_t place, bool grads, oct_module *root);
 /* Clears the uses, rows and sums of the last step; called before the forward of each. */
 void oct_params_zero(oct_params *params);

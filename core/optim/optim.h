@@ -70,7 +70,7 @@ extern const oct_registry oct_optim_kind_table;
 int oct_optim_slots(oct_optim_kind kind);
 /* Creates an optimizer for the bound parameters, with its state vectors zero. */
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
-                            const oct_params *params) OCT_NODISCARD;
+                            const oct_params *params);
 void oct_optim_destroy(oct_optim *optim);
 /* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float; LARS and LAMB
  * by their papers. Where config.clip_norm is above 0, the gradients are scaled down to that norm before, as
@@ -79,7 +79,7 @@ double oct_optim_step(oct_optim *optim, oct_params *params, float lr);
 
 /* Begins averages of root's bound parameters (params) and batch norm statistics; a decay of 0: of nothing. */
 oct_status oct_average_create(oct_average *average, const oct_average_options *options,
-                              oct_module *root, const oct_params *params) OCT_NODISCARD;
+                              oct_module *root, const oct_params *params);
 void oct_average_destroy(oct_average *average);
 /* Takes what the model holds into the averages, after an update: average += (1 - decay) * (value - average),
  * in float. updates: done by now; the first one begins the averages with what the model holds. */

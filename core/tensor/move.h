@@ -10,7 +10,7 @@ oct_move_map oct_move_over(int dims, const int64_t *size);
 /* Values that the map reads of a sample; -1 when they are more than can be counted. */
 int64_t oct_move_numel(const oct_move_map *map);
 /* Checks that the loops stay inside a sample of `numel` values (INT64_MAX: not known yet); `code` otherwise. */
-oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status code) OCT_NODISCARD;
+oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status code);
 
 /* Copies one sample from x to y by a map that has been checked; values of 1, 2 or 4 bytes. */
 void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y);

@@ -78,12 +78,11 @@ const oct_op_args *oct_args_write(const oct_arg_list *list, const void *args, oc
 /* Reads the struct from a row of any origin; OCT_USAGE where it has another count, or a number that the list does not
  * allow. type: for the sentence. */
 oct_status oct_args_read(const oct_arg_list *list, const char *type, const oct_op_args *row,
-                         void *args) OCT_NODISCARD;
+                         void *args);
 /* Fills the struct from a row that oct_args_read has accepted before. */
 void oct_args_get(const oct_arg_list *list, const oct_op_args *row, void *args);
 /* Checks a struct against the bounds of the list; OCT_USAGE. */
-oct_status oct_args_check(const oct_arg_list *list, const char *type,
-                          const void *args) OCT_NODISCARD;
+oct_status oct_args_check(const oct_arg_list *list, const char *type, const void *args);
 /* Describes arguments for people: the texts of the list one after another, with the number in place of '#'. */
 void oct_args_describe(const oct_arg_list *list, const void *args, char *text, size_t size);
 

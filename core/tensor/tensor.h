@@ -98,5 +98,4 @@ void oct_argmax_rows(oct_dtype dtype, int64_t rows, int64_t n, const void *x, in
 /* What a model says of each sample, as rows of `classes` values that can be compared and counted: logits
  * as they are, class numbers as rows with a 1 at theirs and 0 elsewhere, or as they are where `classes` is 1. OCT_PREPARE when y is neither of
  * `samples` samples, OCT_DATA when a number is no class. */
-oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes,
-                          float *rows) OCT_NODISCARD;
+oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes, float *rows);

@@ -91,13 +91,13 @@ void oct_augment_add(oct_augment *a, const char *text, bool training, char flaw[
 bool oct_augment_is_empty(const oct_augment *a);
 /* Turns type and size of the samples as they are read (h = w = 0: sizes differ) into those of the result.
  * OCT_USAGE where this list cannot, or where results would differ in size; `key` names the list. */
-oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape) OCT_NODISCARD;
+oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape);
 /* Transforms a sample, and its map (or NULL). draw: of (seed, sample); word 0 to 3 of sub 0 belong to
  * the loader's crop and flip. */
 oct_status oct_augment_run(const oct_augment *a, const oct_draw *draw, oct_image *image,
-                           oct_image *map) OCT_NODISCARD;
+                           oct_image *map);
 /* Writes the lines of `octet help recipe` about the transforms. */
-oct_status oct_augment_help(oct_text *out) OCT_NODISCARD;
+oct_status oct_augment_help(oct_text *out);
 
 /* Mixup (H. Zhang et al., 2017) and cutmix (S. Yun et al., 2019): a sample gets a part of another one, and its
  * label the same part of that one's.

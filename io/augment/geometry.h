@@ -12,10 +12,10 @@ typedef struct oct_box {
 /* Resizes as PIL's resize does with its bilinear (triangle) filter: antialiased where it makes smaller. Bytes
  * are computed in integers with weights of 22 bits, PIL's bits; floats in double. */
 oct_status oct_geometry_resize(oct_image *image, oct_image *map, oct_image *spare, int64_t h,
-                               int64_t w) OCT_NODISCARD;
+                               int64_t w);
 /* Cuts out a box, which may reach beyond the image: data.mean is there, or OCT_MAP_OUTSIDE. */
 oct_status oct_geometry_crop(oct_image *image, oct_image *map, oct_image *spare, const oct_box *box,
-                             const oct_reals *mean) OCT_NODISCARD;
+                             const oct_reals *mean);
 /* Mirrors left-right or, down, upside-down, in place. */
 void oct_geometry_flip(oct_image *image, oct_image *map, bool down);
 
@@ -26,7 +26,7 @@ typedef struct oct_affine {
 } oct_affine;
 /* Interpolates bilinearly between the four pixels, rounded to the nearest code of bytes. */
 oct_status oct_geometry_affine(oct_image *image, oct_image *map, oct_image *spare,
-                               const oct_affine *from, const oct_reals *mean) OCT_NODISCARD;
+                               const oct_affine *from, const oct_reals *mean);
 /* Returns the rotation around the centre by `degrees`, counter-clockwise. */
 oct_affine oct_affine_rotate(const oct_image *image, double degrees);
 

@@ -20,5 +20,4 @@ typedef enum oct_pixel_kind {
 } oct_pixel_kind;
 
 /* Changes the bytes of an image in place by an amount as its kind says above; spare: room for a second image. */
-oct_status oct_pixel_change(oct_image *image, oct_pixel_kind kind, double amount,
-                            oct_image *spare) OCT_NODISCARD;
+oct_status oct_pixel_change(oct_image *image, oct_pixel_kind kind, double amount, oct_image *spare);

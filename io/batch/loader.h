@@ -51,10 +51,10 @@ typedef struct oct_loader {
 } oct_loader;
 
 /* Makes a loader with plain defaults. */
-oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD;
+oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data);
 void oct_loader_deinit(oct_loader *loader);
 /* Takes the memory that fetches of at most `samples` need, so that they take no more. */
-oct_status oct_loader_reserve(oct_loader *loader, int64_t samples) OCT_NODISCARD;
+oct_status oct_loader_reserve(oct_loader *loader, int64_t samples);
 int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
 /* Returns how many samples that global batch has. */
 int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
@@ -63,8 +63,7 @@ int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
  * outputs should be, borrowed until the next fetch or read. When a sample cannot be read, the failure of
  * the first of them, with its name; images and goals hold zeros in its place. */
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,
-                            const oct_leaves *leaves, float *images,
-                            oct_goals *goals) OCT_NODISCARD;
+                            const oct_leaves *leaves, float *images, oct_goals *goals);
 /* Fills samples [first, first + n) of the data set in its own order, without crop and flip. */
 oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,
-                           oct_goals *goals) OCT_NODISCARD;
+                           oct_goals *goals);

@@ -11,7 +11,7 @@
 typedef struct oct_cache oct_cache;
 
 /* Makes an empty cache of samples 0 to count - 1, with room for this many bytes of pixels. */
-oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes) OCT_NODISCARD;
+oct_status oct_cache_create(oct_cache **cache, int64_t count, int64_t bytes);
 void oct_cache_destroy(oct_cache **cache);
 
 /* Which sample, and with which random numbers. */
@@ -54,7 +54,7 @@ typedef struct oct_reader oct_reader;
 
 /* Starts the threads; room: how many samples may lie ready. */
 oct_status oct_reader_create(oct_reader **reader, const oct_reader_options *options, int threads,
-                             int64_t room) OCT_NODISCARD;
+                             int64_t room);
 /* Stops the threads, whatever they do, and waits for their end. */
 void oct_reader_destroy(oct_reader **reader);
 int64_t oct_reader_asked(const oct_reader *reader); /* samples, from the first not released on */

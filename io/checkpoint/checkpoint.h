@@ -57,12 +57,12 @@ typedef struct oct_checkpoint_file {
  * NULL): what was written, without a path on failure. */
 oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
                                oct_module *root, const oct_optim *optim, oct_keep keep,
-                               oct_checkpoint_file *file) OCT_NODISCARD;
+                               oct_checkpoint_file *file);
 
 /* Deletes what killed sessions of a run have left in its folder: checkpoints that the manifest does not name,
  * that prove themselves and are of the recipe with this identity text. Damaged files, links and
  * checkpoints of other runs stay, and so does all without a good manifest. For the writer of the folder. */
-oct_status oct_checkpoint_clean(const char *folder, const char *recipe) OCT_NODISCARD;
+oct_status oct_checkpoint_clean(const char *folder, const char *recipe);
 
 /* A checkpoint that has passed its digests: its bytes, or its file, whose values stay on the disk. */
 typedef struct oct_checkpoint {
@@ -76,37 +76,34 @@ typedef struct oct_checkpoint {
 
 /* Opens the newest good checkpoint of the folder, or of one phase (NULL: of any); ckpt->bytes NULL and OCT_OK when there
  * is none at all. */
-oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder,
-                                 const char *phase) OCT_NODISCARD;
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder, const char *phase);
 /* Does so of any phase, and leaves the values on the disk, for oct_checkpoint_load_shared; ckpt->file NULL when there is none. */
-oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
+oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder);
 /* Opens a given file, checked against its own digest and the manifest beside it when that names it. */
-oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
+oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path);
 /* Opens the checkpoint of one step, where no other will do; OCT_DATA with the path when it is gone or damaged. */
-oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder,
-                                    int64_t step) OCT_NODISCARD;
+oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, int64_t step);
 /* Makes one from bytes (a broadcast) and reads its info only. Takes bytes over, also on failure. */
 oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
-                                     size_t size) OCT_NODISCARD;
+                                     size_t size);
 /* Fills every state item of root and the optimizer with its count of updates (NULL to leave out) from
  * it. OCT_DATA naming the item when one is missing or has another shape, or when the file holds items
  * that the model does not have. Nothing is changed on failure. */
-oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
-                               oct_optim *optim) OCT_NODISCARD;
+oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim);
 /* Collective: the same of a checkpoint that rank 0 has, read value by value into rank 0's model and passed on, so that no
  * rank needs more memory than the model has. ckpt: elsewhere the info alone. After a failure, which is the
  * same on all ranks, model and optimizer may be half of each. */
 oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
-                                      oct_optim *optim, const oct_collective *group) OCT_NODISCARD;
+                                      oct_optim *optim, const oct_collective *group);
 /* Collective: folds the batch norms of a prepared model that are folded in a checkpoint that rank 0 has, whose arrays are
  * the record of it: the values decided then, and those of the model at hand may decide otherwise. Values are to be
  * loaded next. */
 oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
-                               const oct_collective *group) OCT_NODISCARD;
+                               const oct_collective *group);
 /* Says what keeps it from being loaded into root: a line for each item that only one of them has or that has
  * another type or shape there ("head.2.bias: f32 (10) there, f32 (26) here"). Empty: nothing. */
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
-                                  oct_text *differences) OCT_NODISCARD;
+                                  oct_text *differences);
 void oct_checkpoint_close(oct_checkpoint *ckpt);
 
 /* Checkpoints are written beside training, by a thread of their own that makes no call of MPI.
@@ -124,17 +121,17 @@ typedef struct oct_checkpoint_written {
     double blocked; /* that the caller stood still for it before it asked for the outcome */
 } oct_checkpoint_written;
 
-oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer) OCT_NODISCARD;
+oct_status oct_checkpoint_writer_create(oct_checkpoint_writer **writer);
 /* Waits for a save that is under way; a failure that was not asked for is a warning. NULL is fine. */
 void oct_checkpoint_writer_destroy(oct_checkpoint_writer **writer);
 /* Begins a save as oct_checkpoint_save. The outcome of the one before must have been taken. */
 oct_status oct_checkpoint_writer_begin(oct_checkpoint_writer *writer, const char *folder,
                                        const oct_checkpoint_info *info, oct_module *root,
-                                       const oct_optim *optim, oct_keep keep) OCT_NODISCARD;
+                                       const oct_optim *optim, oct_keep keep);
 /* Waits until the save under way, if there is one, has copied what it needs. NULL is fine. */
 void oct_checkpoint_writer_wait_copied(oct_checkpoint_writer *writer);
 /* Whether a save has come to its end and its outcome is there to be taken. NULL: no. */
 bool oct_checkpoint_writer_is_done(oct_checkpoint_writer *writer);
 /* Waits for the end of the save under way and returns as oct_checkpoint_save does. */
 oct_status oct_checkpoint_writer_take(oct_checkpoint_writer *writer,
-                                      oct_checkpoint_written *written) OCT_NODISCARD;
+                                      oct_checkpoint_written *written);

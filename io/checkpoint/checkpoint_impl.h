@@ -33,5 +33,5 @@ typedef struct oct_saved_arrays {
 /* Lists all arrays of a model and, unless it is NULL, of its optimizer. averaged: it has averages; with
  * `averages_beside` they stand beside the model, otherwise in it. */
 oct_status oct_saved_arrays_list(oct_saved_arrays *list, oct_module *root, const oct_optim *optim,
-                                 bool averaged, bool averages_beside) OCT_NODISCARD;
+                                 bool averaged, bool averages_beside);
 void oct_saved_arrays_free(oct_saved_arrays *list);

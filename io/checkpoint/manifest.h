@@ -44,15 +44,15 @@ typedef struct oct_keep {
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
  * newer Octet. strict: for a save, which writes it anew: what could not be read for the moment would be lost then, so a
  * manifest, or a step file that stands for it, which is there and cannot be read is OCT_RESOURCE. */
-oct_status oct_manifest_read(oct_manifest *manifest, const char *folder, bool strict) OCT_NODISCARD;
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder, bool strict);
 /* Reads the manifest alone: *why is NULL, or says in a few words why there is none to go by. */
 oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bool strict,
-                                  const char **why) OCT_NODISCARD;
+                                  const char **why);
 /* Writes the manifest of a new checkpoint: of the old one's entries those of earlier steps that are not damaged and that
  * `keep` names. Then deletes the files that the old manifest names and the new one does not. */
 oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,
-                               oct_keep keep, const char *folder) OCT_NODISCARD;
+                               oct_keep keep, const char *folder);
 /* Finds the entry of a step; NULL when there is none. */
 const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step);
-oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder) OCT_NODISCARD;
+oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder);
 void oct_manifest_free(oct_manifest *manifest);

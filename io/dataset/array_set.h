@@ -7,7 +7,7 @@
 
 /* Finds the type and size of one sample of (N), (N, K), (N, H, W) or (N, H, W, C) numbers: those of 8 bits are kept,
  * all others become floats. OCT_DATA when it has another shape. */
-oct_status oct_array_sample(const oct_array *array, oct_image *sample) OCT_NODISCARD;
+oct_status oct_array_sample(const oct_array *array, oct_image *sample);
 
 /* How a format finds arrays. `{split}` in a name stands for train or test. */
 struct oct_array_kind {
@@ -19,10 +19,9 @@ struct oct_array_kind {
 };
 
 /* Opens a split of arrays. This and those below are members of oct_dataset_format. */
-oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source,
-                           oct_split split) OCT_NODISCARD;
+oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, oct_split split);
 oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image,
-                           oct_image *map) OCT_NODISCARD;
+                           oct_image *map);
 void oct_arrays_close(oct_dataset *data);
 void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state);
 

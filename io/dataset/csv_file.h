@@ -17,7 +17,7 @@ typedef struct oct_csv {
 } oct_csv;
 
 /* Reads a whole file; empty lines are passed over. OCT_DATA with path and line. On failure *csv is empty. */
-oct_status oct_csv_read(oct_csv *csv, const char *path) OCT_NODISCARD;
+oct_status oct_csv_read(oct_csv *csv, const char *path);
 void oct_csv_free(oct_csv *csv);
 static inline const char *oct_csv_field(const oct_csv *csv, int64_t row, int64_t column)
 {

@@ -125,28 +125,26 @@ typedef struct oct_path {
     char text[OCT_PATH_BYTES];
 } oct_path;
 /* Writes the path of a file as printf does. OCT_DATA when it is longer than paths can be. */
-oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+oct_status oct_path_make(oct_path *path, const char *format, ...) OCT_PRINTF(2, 3);
 
 /* Opens a split; on failure *data is empty. Collective where the source has a group: a failure is agreed
  * upon, and all ranks have the same. */
-oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
-                            oct_split split) OCT_NODISCARD;
+oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source, oct_split split);
 void oct_dataset_close(oct_dataset *data);
 
 /* Digests what this process finds in the files: data->digest and, where samples are read one at a time, each k-th of them:
  * all of up to about 64 MB, and 64 at least. */
-oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32]) OCT_NODISCARD;
+oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32]);
 
 /* Sets the size that transforms give every sample, and the numbers of goals that follow from it. */
 void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c);
 /* Copies the names of the classes into a data set, and sets their number. */
-oct_status oct_dataset_name_classes(oct_dataset *data, char *const *names,
-                                    int64_t classes) OCT_NODISCARD;
+oct_status oct_dataset_name_classes(oct_dataset *data, char *const *names, int64_t classes);
 
 /* Formats whose samples all lie in memory have them in store, one after another, all of the same size
  * and of dtype, and these functions. */
 oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image,
-                           oct_image *map) OCT_NODISCARD;
+                           oct_image *map);
 void oct_memory_close(oct_dataset *data);
 /* Is a number of a map no class: negative, or 255 where there are fewer classes? */
 static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
@@ -156,7 +154,7 @@ static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
 void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
 /* Makes a data set in memory of `count` samples and labels, all 0, to be filled; sample: their type and size. */
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
-                           int64_t classes) OCT_NODISCARD;
+                           int64_t classes);
 
 extern const oct_dataset_format oct_dataset_memory; /* of samples that a program has made */
 
@@ -167,7 +165,7 @@ oct_example oct_dataset_inputs(const oct_dataset *data, const float *batch, int6
 
 /* Opens one IDX file of images, plain or gzipped, whose dimensions are (count, h, w) or (count, h, w, c), without labels:
  * a data set as of oct_memory_make. */
-oct_status oct_idx_open_images(oct_dataset *data, const char *path) OCT_NODISCARD;
+oct_status oct_idx_open_images(oct_dataset *data, const char *path);
 
 /* Turns an image as CIFAR's files have it, three planes of 32 x 32 bytes, into NHWC. */
 enum { OCT_CIFAR_IMAGE = 3 * 32 * 32 };
@@ -184,9 +182,9 @@ typedef struct oct_split_draw {
  * them). The share is rounded to samples, and each split gets one at least; at a share of 1 the test is all of them.
  * A pure function of its arguments; `part` numbers the sets that are shared out apart, such as classes. */
 oct_status oct_split_choose(const oct_split_draw *draw, oct_split split, int64_t **positions,
-                            int64_t *chosen) OCT_NODISCARD;
+                            int64_t *chosen);
 
 /* Finds a split's file in a folder: train, and test or val or, *drawn, a share of train. Without train OCT_DATA with what
  * the format expects. */
 oct_status oct_split_file(const char *folder, const char *extension, const char *expected,
-                          oct_split split, bool *drawn, oct_path *path) OCT_NODISCARD;
+                          oct_split split, bool *drawn, oct_path *path);

@@ -20,26 +20,26 @@ typedef struct oct_picture_list {
 
 /* Makes the empty store of a data set, whose samples are then OCT_U8 of differing sizes. */
 oct_status oct_pictures_begin(oct_dataset *data, const oct_dataset_source *source,
-                              const char *folder) OCT_NODISCARD;
+                              const char *folder);
 /* Adds a picture; map: NULL where the list has none. */
 oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char *map,
-                            int64_t bytes) OCT_NODISCARD;
+                            int64_t bytes);
 
 /* Reads a picture and, for OCT_GOAL_MAP, its class map. This and those below are members of oct_dataset_format. */
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
-                             oct_image *map) OCT_NODISCARD;
+                             oct_image *map);
 const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index);
 void oct_pictures_close(oct_dataset *data);
 void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state);
 /* Packs the index as bytes for the other ranks: packed_head, pictures, folder, names. */
-oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size) OCT_NODISCARD;
+oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size);
 /* Makes the index of the bytes that oct_pictures_pack wrote on rank 0. */
-oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size) OCT_NODISCARD;
+oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size);
 
 /* Is it a picture by its extension (jpg, jpeg, png in letters of any case)? */
 bool oct_is_picture_name(const char *name);
 /* Checks that an entry of a folder is a plain file that lies inside of `root`, a path without links, and gives its size.
  * OCT_DATA with the path otherwise. */
-oct_status oct_picture_check(const char *root, const char *path, int64_t *bytes) OCT_NODISCARD;
+oct_status oct_picture_check(const char *root, const char *path, int64_t *bytes);
 /* Refuses a path that leads out of root by links. */
-oct_status oct_check_inside(const char *root, const char *path) OCT_NODISCARD;
+oct_status oct_check_inside(const char *root, const char *path);

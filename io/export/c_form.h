@@ -117,7 +117,7 @@ typedef struct oct_to_c_file {
 } oct_to_c_file;
 
 /* Writes the header, after the source, which has found all sizes. */
-oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out) OCT_NODISCARD;
+oct_status oct_to_c_header(oct_to_c_file *f, oct_exported *out);
 /* Masks what could end a comment or a line of one. */
 const char *oct_to_c_comment(const char *text, char masked[128]);
 /* "const float *input, const float *input1". */

@@ -51,8 +51,7 @@ typedef struct oct_torch_array {
 } oct_torch_array;
 /* Copies an array of a layer into PyTorch's layout. input: of the layer; its plane orders columns of a linear one. */
 oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *layer,
-                                const oct_layer_array *array,
-                                const oct_layer_tensor *input) OCT_NODISCARD;
+                                const oct_layer_array *array, const oct_layer_tensor *input);
 
 /* A module that owned parameters or buffers before prepare. */
 typedef struct oct_float_network_owner {
@@ -73,9 +72,9 @@ typedef struct oct_float_network {
 
 /* Traces a float model before prepare, and lists the owners of its parameters. example: the shapes of its inputs. */
 oct_status oct_float_network_open(oct_float_network *network, oct_module *root,
-                                  const oct_example *example) OCT_NODISCARD;
+                                  const oct_example *example);
 /* Finds the owners in the prepared model, which must outlive the network. OCT_PREPARE where parameters are gone. */
-oct_status oct_float_network_find(oct_float_network *network, oct_module *root) OCT_NODISCARD;
+oct_status oct_float_network_find(oct_float_network *network, oct_module *root);
 void oct_float_network_close(oct_float_network *network);
 
 /* Gives an owner as a layer, be it called or not, which borrows from network and model; one that is gone passes its

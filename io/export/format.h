@@ -66,7 +66,7 @@ extern const oct_registry oct_export_format_table;
 
 /* Fills in the bytes that each step's arrays and layer take as constants of the format c (KWS_CONSTANT_BYTES is their
  * sum); -1 where C has no form for a step. The program has passed its check. OCT_RESOURCE when memory is out. */
-oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes) OCT_NODISCARD;
+oct_status oct_c_constant_bytes(const oct_program *program, int64_t *bytes);
 
 /* NumPy's .npz, for golden samples: a zip archive of arrays, stored as they are. Equal arrays give equal bytes. */
 typedef struct oct_npz_array {
@@ -77,5 +77,4 @@ typedef struct oct_npz_array {
 } oct_npz_array;
 
 /* Makes the archive; *bytes is oct_alloc'ed. OCT_PREPARE for more than the 4 GiB that such an archive holds. */
-oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes,
-                        size_t *size) OCT_NODISCARD;
+oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, size_t *size);

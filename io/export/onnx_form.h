@@ -19,11 +19,11 @@
 typedef struct oct_to_onnx_writer oct_to_onnx_writer;
 
 /* Makes a writer of a model with the operators of version `opset`. */
-oct_status oct_to_onnx_writer_create(oct_to_onnx_writer **w, int64_t opset) OCT_NODISCARD;
+oct_status oct_to_onnx_writer_create(oct_to_onnx_writer **w, int64_t opset);
 void oct_to_onnx_writer_destroy(oct_to_onnx_writer **w);
 /* Gives the model's bytes; *bytes is oct_alloc'ed. version: of Octet, which the file names. */
 oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, void **bytes,
-                                  size_t *size) OCT_NODISCARD;
+                                  size_t *size);
 
 /* Keeps a name for the model's input or output: a tensor of another layer that would have it gets "_" after it. */
 const char *oct_to_onnx_keep_name(oct_to_onnx_writer *w, const char *name);

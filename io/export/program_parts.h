@@ -20,8 +20,7 @@ void oct_export_weights(const oct_step *step, int64_t channels, const int64_t st
                         uint8_t *codes);
 enum { OCT_EXPORT_CODES = UINT8_MAX + 1 };
 /* Gives what a step of codes makes of each code in each channel: table (channels of conv, OCT_EXPORT_CODES). */
-oct_status oct_export_table(const oct_program *program, const oct_step *step,
-                            uint8_t *table) OCT_NODISCARD;
+oct_status oct_export_table(const oct_program *program, const oct_step *step, uint8_t *table);
 /* May a layer or product of a program that shifts round otherwise than a float requantizer with halves to even? */
 bool oct_export_halves_differ(const oct_program *program, const oct_step *step);
 /* Gives what codes of 8 bits become where they are concatenated with others of qparams `to`. */
@@ -44,7 +43,7 @@ static inline int64_t oct_export_channels(int64_t channels)
 {
     return channels > OCT_REALS_MAX ? 1 : channels;
 }
-oct_status oct_export_numbers(oct_text *text, const float *values, int64_t channels) OCT_NODISCARD;
+oct_status oct_export_numbers(oct_text *text, const float *values, int64_t channels);
 
 /* One way to differ: how many steps do, and the name of the first. */
 typedef struct oct_export_diff {
@@ -54,7 +53,7 @@ typedef struct oct_export_diff {
 void oct_export_note_diff(oct_export_diff *diff, const oct_step *step);
 /* Adds a line for each of n kinds of deviation that has occurred: the first such step, and the words for the kind. */
 oct_status oct_export_report_diffs(size_t n, const oct_export_diff *diffs, const char *const *words,
-                                   oct_text *notices) OCT_NODISCARD;
+                                   oct_text *notices);
 
 /* Loops from the innermost one on: number i of the output is number `first` + the sum of i_k * stride_k. */
 enum { OCT_LOOPS = 8 };

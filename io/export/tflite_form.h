@@ -173,7 +173,7 @@ int oct_to_tflite_apply(oct_to_tflite_writer *w, oct_tflite_operator kind, int i
 /* Writes the file, with the bytes and, where `tflm` is set, what TFLM needs to run it. Returns the writer's failure,
  * and fails for each operator that TFLM's kernels do not take. */
 oct_status oct_to_tflite_finish(oct_to_tflite_writer *w, const char *version, bool tflm,
-                                oct_exported *out) OCT_NODISCARD;
+                                oct_exported *out);
 
 enum { OCT_TFLM_CONCATENATED = 10 }; /* inputs of one CONCATENATION of TFLM, at most */
 

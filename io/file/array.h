@@ -14,11 +14,11 @@ typedef struct oct_span {
 
 #define OCT_SPAN_NONE ((oct_span){.fd = -1})
 /* Opens a plain file as a whole. */
-oct_status oct_span_open(oct_span *span, const char *path) OCT_NODISCARD;
+oct_status oct_span_open(oct_span *span, const char *path);
 void oct_span_close(oct_span *span);
 /* Reads `bytes` at an offset; OCT_DATA under `name` beyond the end. May be called by several threads. */
 oct_status oct_span_read(const oct_span *span, int64_t at, void *to, size_t bytes,
-                         const char *name) OCT_NODISCARD;
+                         const char *name);
 
 typedef struct oct_array oct_array;
 struct oct_array {
@@ -36,11 +36,9 @@ struct oct_array {
 };
 
 /* Reads samples [first, first + count) as the array has its numbers, little-endian. */
-oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count,
-                          void *to) OCT_NODISCARD;
+oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count, void *to);
 /* Reads numbers as samples have them: bytes as bytes, all other numbers as floats. */
-oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count,
-                                  void *to) OCT_NODISCARD;
+oct_status oct_array_read_samples(const oct_array *array, int64_t first, int64_t count, void *to);
 /* How many numbers a sample has. */
 int64_t oct_array_row(const oct_array *array);
 /* An element that was read, as a whole number: false when it is none or beyond 64 bits. */

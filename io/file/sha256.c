@@ -78,7 +78,7 @@ oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
     OCT_TRY(oct_file_open(path, SIZE_MAX / 2, &fd, size));
     oct_status status = oct_sha256_begin(&state);
     if (status == OCT_OK) status = oct_sha256_add_file(state, fd, *size);
-    if (status != OCT_OK) oct_fail_prefix("%s", path);
+    if (status != OCT_OK) (void)oct_fail_prefix("%s", path);
     oct_sha256_end(&state, digest);
     oct_hex(digest, hex);
     close(fd);

@@ -204,7 +204,7 @@ oct_status oct_h5_child_start(oct_h5_child *child, const oct_span *file, const c
     setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     oct_status status = find_and_spawn(ends[1], &child->pid);
     close(ends[1]);
-    if (status != OCT_OK) oct_fail_prefix("%s", name);
+    if (status != OCT_OK) (void)oct_fail_prefix("%s", name);
     if (status == OCT_OK) child->process = pidfd_open(child->pid, 0);
     if (status == OCT_OK) status = oct_h5_child_take(child, &hello, sizeof hello);
     if (status == OCT_OK && hello.kind == OCT_H5_FAILED)

@@ -53,12 +53,11 @@ const oct_image_kind *oct_image_kind_of(const void *bytes, size_t size);
  * numbers are taken as they are. */
 enum { OCT_CLASS_MAP = 0 };
 /* Gives bytes (OCT_U8) of 1, 3 or 4 channels, whatever the file has, or OCT_CLASS_MAP. */
-oct_status oct_image_decode(oct_image *image, const oct_encoded *file,
-                            int64_t channels) OCT_NODISCARD;
+oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t channels);
 /* Reads the file at a path and decodes it. OCT_DATA when it is missing, of no kind, damaged. */
-oct_status oct_image_read(oct_image *image, const char *path, int64_t channels) OCT_NODISCARD;
+oct_status oct_image_read(oct_image *image, const char *path, int64_t channels);
 
 /* Writes bytes of 1, 3 or 4 channels as a PNG file in memory; *bytes is oct_alloc'ed. */
-oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size) OCT_NODISCARD;
+oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size);
 /* Writes an image of bytes as a PNG file in base64; *text is oct_alloc'ed. */
-oct_status oct_png_base64(const oct_image *image, char **text) OCT_NODISCARD;
+oct_status oct_png_base64(const oct_image *image, char **text);

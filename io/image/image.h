@@ -19,8 +19,7 @@ static inline int64_t oct_image_numel(const oct_image *image)
 
 /* Gives the image this type and size, with room for them; what it held is undefined then. Sizes are
  * trusted: who reads them from a file has checked them (OCT_IMAGE_SIDE_MAX, OCT_IMAGE_BYTES_MAX). */
-oct_status oct_image_resize(oct_image *image, oct_dtype dtype, int64_t h, int64_t w,
-                            int64_t c) OCT_NODISCARD;
+oct_status oct_image_resize(oct_image *image, oct_dtype dtype, int64_t h, int64_t w, int64_t c);
 void oct_image_free(oct_image *image);
 /* Reads a value as it is stored. */
 double oct_image_get(const oct_image *image, int64_t index);

@@ -6,7 +6,7 @@
 enum { OCT_CLASS_NAMES_BYTES_MAX = 1 << 20 };
 
 /* Makes the text of a data set's class names, a line each; NULL: none. OCT_DATA for names that are no plain lines. */
-oct_status oct_class_names_make(char **text, const oct_dataset *data) OCT_NODISCARD;
+oct_status oct_class_names_make(char **text, const oct_dataset *data);
 /* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
 bool oct_is_plain_text(const char *text);
 /* Is it a text of `count` plain lines? */
@@ -15,5 +15,4 @@ bool oct_class_names_fit(const char *text, int64_t count);
 oct_shown oct_class_name(const char *text, int64_t number);
 /* Refuses a data set whose class names are not those of a model or checkpoint (text; file: its path): OCT_DATA with the
  * first that differs. Either may have no names. */
-oct_status oct_class_names_check(const char *text, const oct_dataset *data,
-                                 const char *file) OCT_NODISCARD;
+oct_status oct_class_names_check(const char *text, const oct_dataset *data, const char *file);

@@ -53,7 +53,7 @@ bool oct_model_gives_values(const oct_model *model);
 /* Checks that running the model for `samples` takes no more than OCT_MODEL_SET_WORK multiply-adds: OCT_DATA.
  * large: it may. */
 oct_status oct_model_check_work(const oct_model *model, int64_t samples, bool large,
-                                const char *path) OCT_NODISCARD;
+                                const char *path);
 
 /* Limits of a file: steps, values, golden inputs, and bytes of a text. */
 enum {
@@ -64,10 +64,10 @@ enum {
     OCT_PORT_NAMES_BYTES_MAX = 2 * 256
 };
 /* Checks what holds of every model, saved or loaded: oct_program_check, texts, bounds, certificate. OCT_DATA. */
-oct_status oct_model_check(const oct_model *model) OCT_NODISCARD;
+oct_status oct_model_check(const oct_model *model);
 /* Computes overflow_bound, the largest |accumulator| of each step, of a program that passes its check. */
-oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
+oct_status oct_model_find_bounds(oct_model *model);
 /* Runs a program on samples, each with all its inputs one after another as in golden_input, and gives their outputs. */
 oct_status oct_model_run_golden(const oct_program *program, const float *inputs, int64_t samples,
-                                uint8_t *outputs) OCT_NODISCARD;
+                                uint8_t *outputs);
 void oct_model_free(oct_model *model);

@@ -205,7 +205,7 @@ static oct_status read_any(oct_model *model, const char *path)
         flat ? oct_model_read_flat(model, bytes, size) : read_checksummed(model, bytes, size);
     if (status == OCT_OK && flat) status = oct_model_check(model);
     if (status != OCT_OK) {
-        oct_fail_prefix("%s", path);
+        (void)oct_fail_prefix("%s", path);
         oct_model_free(model);
     }
     return status;

@@ -274,7 +274,7 @@ static oct_status check_written(const flat_writer *f)
     const oct_status status = oct_model_read_flat(&model, f->bytes, f->size);
     oct_model_free(&model);
     if (status != OCT_DATA) return status;
-    oct_fail_prefix("has no flat file, whose readers would refuse it");
+    (void)oct_fail_prefix("has no flat file, whose readers would refuse it");
     return OCT_PREPARE;
 }
 

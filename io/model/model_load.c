@@ -22,7 +22,7 @@ oct_status oct_model_load(oct_model *model, const char *path, bool large)
     if (!large) status = oct_program_check_costs(&model->program, model->certificate.golden_count);
     if (status == OCT_OK) status = oct_fallbacks_check(&model->program, false);
     if (status != OCT_OK) {
-        oct_fail_prefix("%s", path);
+        (void)oct_fail_prefix("%s", path);
         oct_model_free(model);
     }
     return status;

@@ -35,6 +35,6 @@ oct_status oct_model_write(const char *path, const oct_model *model)
     oct_status status = make_image(model, &bytes, &size);
     oct_round_as_before(&rounding);
     if (status == OCT_OK) return oct_file_write(path, bytes, size);
-    oct_fail_prefix("%s", path);
+    (void)oct_fail_prefix("%s", path);
     return status;
 }

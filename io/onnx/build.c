@@ -93,8 +93,8 @@ static oct_status report_problems(const oct_onnx_graph *g, const problems *p)
         char more[32] = "";
         if (entry->count > NODES_NAMED)
             snprintf(more, sizeof more, " and %d more", entry->count - NODES_NAMED);
-        oct_fail_add(code, "%s: node%s %s%s: %s", g->path, entry->count == 1 ? "" : "s",
-                     entry->nodes.data, more, entry->sentence);
+        (void)oct_fail_add(code, "%s: node%s %s%s: %s", g->path, entry->count == 1 ? "" : "s",
+                           entry->nodes.data, more, entry->sentence);
     }
     return code;
 }

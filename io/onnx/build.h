@@ -23,12 +23,11 @@ typedef struct oct_onnx_built {
 /* Builds the network. OCT_PREPARE with a sentence for each kind of node that has no counterpart here, all at
  * once; OCT_DATA when the graph contradicts itself. */
 oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
-                          const oct_onnx_build_options *options,
-                          oct_onnx_built *built) OCT_NODISCARD;
+                          const oct_onnx_build_options *options, oct_onnx_built *built);
 
 /* Reads, folds and builds. options: h, w and c that are 0 are set as the file declares them. */
 oct_status oct_onnx_network(oct_module **network, const oct_onnx_source *source,
-                            oct_onnx_build_options *options, oct_onnx_built *built) OCT_NODISCARD;
+                            oct_onnx_build_options *options, oct_onnx_built *built);
 /* Sets h, w and c to those of a folded graph's input. */
 void oct_onnx_set_size(const oct_onnx_graph *graph, oct_onnx_build_options *options);
 
@@ -36,4 +35,4 @@ void oct_onnx_set_size(const oct_onnx_graph *graph, oct_onnx_build_options *opti
  * convolution, is made anew with initial values that follow from the seed. What comes after it (functions, pools, a
  * bias apart) goes on, with addends of 0 and factors of 1. OCT_PREPARE when there is no such layer. */
 oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t outputs,
-                             uint64_t seed) OCT_NODISCARD;
+                             uint64_t seed);

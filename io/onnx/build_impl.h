@@ -78,10 +78,10 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
  * records the constant's name for it. It is frozen where the constant does not come from the file's parameters. */
 oct_status oct_build_fill(oct_onnx_builder *b, int32_t output, const char *name,
                           const oct_onnx_value *constant, const oct_file_order *order,
-                          double factor) OCT_NODISCARD;
+                          double factor);
 /* Copies a constant in that way, element by element in its order, without a factor. */
 oct_status oct_build_fill_flat(oct_onnx_builder *b, int32_t output, const char *name,
-                               const oct_onnx_value *v) OCT_NODISCARD;
+                               const oct_onnx_value *v);
 /* Sets whether training leaves a parameter of the module whose result is `output` unchanged. Ignores buffers. */
 void oct_build_freeze(const oct_onnx_builder *b, int32_t output, const char *name, bool frozen);
 /* The *count elements of the parameter or buffer `name` of the module whose result is `output`; NULL: it has none. */
@@ -92,44 +92,41 @@ float *oct_build_data(const oct_onnx_builder *b, int32_t output, const char *nam
 const oct_onnx_value *oct_build_constant(const oct_onnx_builder *b, const oct_onnx_node *n, int i);
 /* Input i, which must be a constant of float32: weights, a bias, statistics. */
 oct_status oct_build_weights(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
-                             const oct_onnx_value **constant) OCT_NODISCARD;
+                             const oct_onnx_value **constant);
 /* The view of input i. A constant whose dimension 0 is 1 becomes a parameter that every sample of the batch sees. */
-oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i,
-                          oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oct_onnx_view *v);
 /* The view of input i where ONNX broadcasts it to the node's result: a constant gets dimensions of 1 in front. */
-oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i,
-                             oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_operand(oct_onnx_builder *b, const oct_onnx_node *n, int i, oct_onnx_view *v);
 /* Calls add, sub, mul or div on two views, with the shape that ONNX broadcasts them to; *output: the result's view. */
 oct_status oct_build_call_binary(oct_onnx_builder *b, const char *type, const oct_onnx_view *left,
-                                 const oct_onnx_view *right, oct_onnx_view *output) OCT_NODISCARD;
+                                 const oct_onnx_view *right, oct_onnx_view *output);
 /* Sets the view of the node's first output, or of any value; OCT_DATA where the file declares another shape. */
-oct_status oct_build_set_result(oct_onnx_builder *b, const oct_onnx_view *v) OCT_NODISCARD;
-oct_status oct_build_set_view(oct_onnx_builder *b, int32_t value,
-                              const oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_set_result(oct_onnx_builder *b, const oct_onnx_view *v);
+oct_status oct_build_set_view(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v);
 /* Adds a module of this type, called on these values of the network; *value is its result. One that only moves elements
  * is not added twice for the same input and arguments. */
 oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                          const int32_t *inputs, int n, int32_t *value) OCT_NODISCARD;
+                          const int32_t *inputs, int n, int32_t *value);
 /* Calls a layer on `input`: a new module filled with the file's weights, or, where a module has the same weights, bias
  * and arguments, that one again (shared weights). *is_new: the caller fills in the bias. */
 oct_status oct_build_call_layer(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                                 const oct_onnx_layer *layer, int32_t input, int32_t *value,
-                                bool *is_new) OCT_NODISCARD;
+                                bool *is_new);
 /* Calls a module that computes each element by itself on the whole tensor of a view, which keeps its dimensions. */
 oct_status oct_build_call_unary(oct_onnx_builder *b, const char *type, const oct_op_args *args,
-                                oct_onnx_view *v) OCT_NODISCARD;
+                                oct_onnx_view *v);
 /* Puts the view's elements row-major into a tensor of this shape, its dimensions (without the batch) in this order,
  * from outer to inner. Modules move or reshape them only where they do not lie so. */
 oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
-                             oct_shape shape) OCT_NODISCARD;
+                             oct_shape shape);
 /* Makes the view see each element of its tensor once, in the order in which they lie now; of 4 dimensions at most. */
-oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_lay_out_natural(oct_onnx_builder *b, oct_onnx_view *v);
 /* Lays the view out with the marked dimensions after all others, as (N, rest, size) or (N, size): `size` is the product
  * of the marked ones, `rest` that of the others. */
 oct_status oct_build_lay_out_last(oct_onnx_builder *b, oct_onnx_view *v,
-                                  const bool last[OCT_VIEW_ATOMS]) OCT_NODISCARD;
+                                  const bool last[OCT_VIEW_ATOMS]);
 /* Lays an image (N, C, H, W), or a sequence (N, C, L) with H = 1, out as a tensor (N, H, W, C). */
-oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
+oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v);
 /* The view (N, C, H, W), or of 3 dimensions (N, C, W), of a tensor (N, H, W, C). */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
 /* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is none. */
@@ -140,6 +137,6 @@ void oct_build_absorb(oct_onnx_builder *b, int64_t node);
 
 /* Every operator. */
 #define OCT_ONNX_BUILD(name, function)                                                             \
-    oct_status oct_build_##function(oct_onnx_builder *b, const oct_onnx_node *n) OCT_NODISCARD;
+    oct_status oct_build_##function(oct_onnx_builder *b, const oct_onnx_node *n);
 #include "io/onnx/build_list.def"
 #undef OCT_ONNX_BUILD

@@ -449,19 +449,20 @@ static oct_status check_known(const oct_onnx_graph *g)
         const oct_shown name = oct_show(n->name, strlen(n->name));
         const oct_shown type = oct_show(n->type, strlen(n->type));
         if (!known)
-            oct_fail_add(OCT_DATA, "%s: node '%s' (%s): it uses a result that is not known",
-                         g->path, name.text, type.text);
+            (void)oct_fail_add(OCT_DATA, "%s: node '%s' (%s): it uses a result that is not known",
+                               g->path, name.text, type.text);
         else if (constant)
-            oct_fail_add(OCT_DATA,
-                         "%s: node '%s' (%s): it computes with constants alone, which Octet does "
-                         "not do for this operator; put its result into the file as a constant",
-                         g->path, name.text, type.text);
+            (void)oct_fail_add(
+                OCT_DATA,
+                "%s: node '%s' (%s): it computes with constants alone, which Octet does "
+                "not do for this operator; put its result into the file as a constant",
+                g->path, name.text, type.text);
         for (int k = 0; k < n->outputs; k++)
             if (n->output[k] >= 0 && g->values[n->output[k]].known &&
                 oct_onnx_numel(&g->values[n->output[k]]) == 0)
-                oct_fail_add(OCT_DATA,
-                             "%s: node '%s' (%s): its result has no numbers; use larger images",
-                             g->path, name.text, type.text);
+                (void)oct_fail_add(
+                    OCT_DATA, "%s: node '%s' (%s): its result has no numbers; use larger images",
+                    g->path, name.text, type.text);
     }
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }

@@ -14,4 +14,4 @@
  * Dropout of inference and nodes that nothing needs. Afterwards only nodes on activations are left, and each
  * value of theirs is known. OCT_DATA with a sentence for each problem, all at once; then the graph is still
  * whole, and known says which shapes were found. */
-oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c) OCT_NODISCARD;
+oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c);

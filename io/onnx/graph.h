@@ -115,16 +115,16 @@ typedef struct oct_onnx_graph {
 
 /* Reads a file whole: elements that lie in others of its folder (external data) are put into it, so that the bytes
  * need no other file. Without such it stays as it is. OCT_DATA with one sentence. */
-oct_status oct_onnx_load(const char *path, void **bytes, size_t *size) OCT_NODISCARD;
+oct_status oct_onnx_load(const char *path, void **bytes, size_t *size);
 /* Loads a file and checks it. Constant nodes become values. OCT_DATA with one sentence. */
-oct_status oct_onnx_read(oct_onnx_graph *g, const char *path) OCT_NODISCARD;
+oct_status oct_onnx_read(oct_onnx_graph *g, const char *path);
 /* The same of bytes that were loaded; path is for messages. */
 typedef struct oct_onnx_source {
     const void *bytes;
     size_t size;
     const char *path;
 } oct_onnx_source;
-oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source) OCT_NODISCARD;
+oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source);
 void oct_onnx_free(oct_onnx_graph *g);
 void oct_onnx_free_node(oct_onnx_node *n); /* what it holds */
 

@@ -60,11 +60,11 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT
 /* Sets result i to a type and the dimensions of `shape`. Returns OCT_OK: a shape function may end with it. */
 oct_status oct_onnx_declare(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
 /* Checks that input i has `least` to `most` dimensions. */
-oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
+oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most);
 /* Allocates the elements of result i, all 0, and `times` where an input depends on the batch, within the limits. */
-oct_status oct_onnx_allocate_result(oct_onnx_call *c, int i) OCT_NODISCARD;
+oct_status oct_onnx_allocate_result(oct_onnx_call *c, int i);
 /* Counts element operations against the walk's limit; OCT_DATA when there are too many. */
-oct_status oct_onnx_charge_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
+oct_status oct_onnx_charge_work(oct_onnx_call *c, int64_t steps);
 
 /* A short list of integers fixed[] + times[] N, from an attribute or from a constant input. */
 enum { OCT_ONNX_LIST_MAX = 64 };
@@ -77,15 +77,14 @@ typedef struct oct_onnx_list {
 
 /* Reads the attribute (NULL: there is none of it) or else the constant input i (-1: none). */
 oct_status oct_onnx_read_affine_list(const oct_onnx_call *c, const char *attribute, int i,
-                                     oct_onnx_list *list) OCT_NODISCARD;
+                                     oct_onnx_list *list);
 /* Reads such a list of plain integers; a problem where one depends on the batch. */
 oct_status oct_onnx_read_integer_list(const oct_onnx_call *c, const char *attribute, int i,
-                                      oct_onnx_list *list) OCT_NODISCARD;
+                                      oct_onnx_list *list);
 /* Turns an axis of -ndim to ndim - 1 into one of 0 to ndim - 1. */
-oct_status oct_onnx_wrap_axis(const oct_onnx_call *c, int64_t axis, int ndim,
-                              int *found) OCT_NODISCARD;
+oct_status oct_onnx_wrap_axis(const oct_onnx_call *c, int64_t axis, int ndim, int *found);
 /* Sets args.axis from the attribute, as one of input 0. */
-oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise) OCT_NODISCARD;
+oct_status oct_onnx_read_axis(const oct_onnx_call *c, int64_t otherwise);
 
 /* Reads a constant truth value; false: it is none. */
 bool oct_onnx_truth(const oct_onnx_value *v, bool *truth);
@@ -96,8 +95,7 @@ bool oct_onnx_is_if(const oct_onnx_node *n);
 int64_t oct_onnx_get_int(const oct_onnx_value *v, int64_t i);
 /* False: the type does not hold it; oct_onnx_put_int reports that, too. */
 bool oct_onnx_set_integer(oct_onnx_value *v, int64_t i, int64_t value);
-oct_status oct_onnx_put_int(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
-                            int64_t value) OCT_NODISCARD;
+oct_status oct_onnx_put_int(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, int64_t value);
 static inline float *oct_onnx_reals(const oct_onnx_value *v)
 {
     return v->data;
@@ -112,7 +110,7 @@ bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim);
 
 /* Broadcasts `shape` with another one: sets it to what both grow to, or reports that they do not fit. */
 oct_status oct_onnx_broadcast_shape(const oct_onnx_call *c, oct_onnx_value *shape,
-                                    const oct_onnx_value *with) OCT_NODISCARD;
+                                    const oct_onnx_value *with);
 /* Strides of v, in elements, along each dimension of `shape`, to which it is broadcast: 0 where v has size 1. */
 void oct_onnx_broadcast_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
                                 int64_t stride[OCT_ONNX_DIMS]);
@@ -145,7 +143,7 @@ static inline oct_onnx_affine oct_onnx_extent(int64_t dim)
     return dim < 0 ? (oct_onnx_affine){0, -(double)dim} : oct_onnx_plain((double)dim);
 }
 /* Sets a dimension to a constant or a multiple of N; any other number is a problem. */
-oct_status oct_onnx_set_dim(const oct_onnx_call *c, oct_onnx_affine n, int64_t *dim) OCT_NODISCARD;
+oct_status oct_onnx_set_dim(const oct_onnx_call *c, oct_onnx_affine n, int64_t *dim);
 static inline oct_onnx_affine oct_onnx_list_affine(const oct_onnx_list *list, int i)
 {
     return (oct_onnx_affine){(double)list->fixed[i], list->times[i]};
@@ -160,7 +158,7 @@ oct_onnx_affine oct_onnx_affine_of(const oct_onnx_value *v, int64_t i);
 /* Sets element i of a result whose inputs depend on the batch. Of an integer type a number that is not whole, or beyond
  * 2^53, becomes unknown; other numbers that the type does not hold are a problem. */
 oct_status oct_onnx_put_affine(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
-                               oct_onnx_affine n) OCT_NODISCARD;
+                               oct_onnx_affine n);
 /* Copies an element of the same type. */
 void oct_onnx_copy_element(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from);
 

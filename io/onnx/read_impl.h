@@ -45,25 +45,24 @@ typedef struct oct_onnx_reader {
 /* read_whole.c */
 
 /* Checks a file and unpacks it; *m is freed by oct_onnx__model_proto__free_unpacked. */
-oct_status oct_onnx_unpack(const oct_onnx_source *source, OctOnnx__ModelProto **m) OCT_NODISCARD;
+oct_status oct_onnx_unpack(const oct_onnx_source *source, OctOnnx__ModelProto **m);
 
 /* read_scope.c */
 
 /* Counts bytes of nodes and names that calls, branches and loops copy, which a small file could repeat without end. */
-oct_status oct_onnx_charge(oct_onnx_reader *r, const oct_onnx_scope *s, size_t bytes) OCT_NODISCARD;
+oct_status oct_onnx_charge(oct_onnx_reader *r, const oct_onnx_scope *s, size_t bytes);
 /* Gives a value a name in the scope. It is found after oct_onnx_end_binding. */
-oct_status oct_onnx_bind(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
-                         int32_t value) OCT_NODISCARD;
+oct_status oct_onnx_bind(oct_onnx_reader *r, oct_onnx_scope *s, const char *name, int32_t value);
 /* Ends the binding: OCT_DATA when a name comes twice. Names are found from then on. */
-oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path) OCT_NODISCARD;
+oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path);
 /* Looks a name up, outwards; NULL when nothing has it. */
 const oct_onnx_names_entry *oct_onnx_find_name(const oct_onnx_scope *s, const char *name);
 /* Makes a value and binds its name; *value is valid until the next one is made. */
 oct_status oct_onnx_define_value(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
-                                 oct_onnx_value **value) OCT_NODISCARD;
+                                 oct_onnx_value **value);
 /* Makes the constants that a network or body holds, and binds their names. */
 oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
-                                        const OctOnnx__GraphProto *p) OCT_NODISCARD;
+                                        const OctOnnx__GraphProto *p);
 
 /* A node as it stands in a scope: attributes that name those of the call have their values. */
 typedef struct oct_onnx_resolved {
@@ -73,7 +72,7 @@ typedef struct oct_onnx_resolved {
 /* Copies a node of a function's body; attributes that refer to one of the function get the value of the call, or else
  * the function's default. OCT_DATA where there is none, unless a call may leave it out. */
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
-                            const OctOnnx__NodeProto *p, oct_onnx_resolved *out) OCT_NODISCARD;
+                            const OctOnnx__NodeProto *p, oct_onnx_resolved *out);
 void oct_onnx_free_resolved(oct_onnx_resolved *r);
 /* ONNX's own operators have no domain, or this one. */
 bool oct_onnx_is_own(const char *domain);
@@ -87,21 +86,19 @@ bool oct_onnx_is_called(const OctOnnx__FunctionProto *f, const char *name, const
                         const char *overload);
 /* Adds these nodes to the graph, with calls, Ifs and Loops written out, and binds their results. */
 oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s,
-                               OctOnnx__NodeProto *const *nodes, size_t count) OCT_NODISCARD;
+                               OctOnnx__NodeProto *const *nodes, size_t count);
 
 /* read_tensor.c */
 
 /* Are its data in another file? */
 bool oct_onnx_is_external(const OctOnnx__TensorProto *t);
 /* Bytes that its elements take. */
-oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *t,
-                                 int64_t *bytes) OCT_NODISCARD;
+oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *t, int64_t *bytes);
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
-oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *t,
-                                oct_onnx_value *v) OCT_NODISCARD;
+oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *t, oct_onnx_value *v);
 /* What an element of this type becomes; OCT_DATA with `name` for those that have no counterpart. */
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
-                                 oct_dtype *dtype) OCT_NODISCARD;
+                                 oct_dtype *dtype);
 
 /* read_whole.c: memory for the library, from core/base/mem.h. */
 extern ProtobufCAllocator oct_wire_allocator;

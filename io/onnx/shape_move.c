@@ -296,7 +296,7 @@ oct_status oct_onnx_shape_split(oct_onnx_call *c)
                                     oct_onnx_in(c, 0)->dim[axis]);
         left -= parts.fixed[i];
         shape.dim[axis] = parts.fixed[i];
-        oct_onnx_declare(c, i, shape.dtype, &shape);
+        (void)oct_onnx_declare(c, i, shape.dtype, &shape);
     }
     return left == 0 ? OCT_OK
                      : oct_onnx_problem(c, "its parts leave %" PRId64 " numbers over", left);

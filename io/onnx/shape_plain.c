@@ -26,7 +26,7 @@ oct_status oct_onnx_shape_batch_norm(oct_onnx_call *c)
         if (v->ndim != 1 || v->dim[0] != x->dim[1])
             return oct_onnx_problem(c, "its input %d has not one number for each of %s channels", i,
                                     oct_onnx_show_dim(x->dim[1]).text);
-        oct_onnx_declare(c, i, x->dtype, v); /* statistics, in training */
+        (void)oct_onnx_declare(c, i, x->dtype, v); /* statistics, in training */
     }
     return oct_onnx_shape_same(c);
 }
@@ -46,7 +46,7 @@ oct_status oct_onnx_shape_layer_norm(oct_onnx_call *c)
     OCT_TRY(oct_onnx_read_axis(c, -1));
     for (int i = c->node->args.axis; i < shape.ndim; i++)
         shape.dim[i] = 1;
-    oct_onnx_declare(c, 1, OCT_F32, &shape);
+    (void)oct_onnx_declare(c, 1, OCT_F32, &shape);
     return oct_onnx_declare(c, 2, OCT_F32, &shape);
 }
 

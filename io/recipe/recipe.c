@@ -236,13 +236,14 @@ void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p,
     if (!more) more = "";
     if (p->kind == OCT_GIVEN_IN_COMMAND) {
         oct_shown word = oct_show(p->override, strlen(p->override));
-        oct_fail_add(OCT_USAGE, "command line: '%s': %s%s%s", word.text, sentence, line, more);
+        (void)oct_fail_add(OCT_USAGE, "command line: '%s': %s%s%s", word.text, sentence, line,
+                           more);
     } else if (p->kind == OCT_GIVEN_IN_FILE) {
         write_excerpt(s, p, where, sizeof where);
-        oct_fail_add(OCT_USAGE, "%s:%zu:%zu: %s%s%s%s", s->file, p->line, p->column, sentence,
-                     where, line, more);
+        (void)oct_fail_add(OCT_USAGE, "%s:%zu:%zu: %s%s%s%s", s->file, p->line, p->column, sentence,
+                           where, line, more);
     } else {
-        oct_fail_add(OCT_USAGE, "%s: %s%s%s", s->file, sentence, line, more);
+        (void)oct_fail_add(OCT_USAGE, "%s: %s%s%s", s->file, sentence, line, more);
     }
 }
 

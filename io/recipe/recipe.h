@@ -53,7 +53,7 @@ typedef struct oct_recipe {
  * that a sensitivity table names (quant.sensitivity) move to quant.int16_layers here, so what is
  * read is complete in itself. */
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
-                           const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
+                           const char *const *overrides, size_t num_overrides);
 void oct_recipe_free(oct_recipe *recipe);
 
 /* What people call the model: its name, or that of its file. */
@@ -65,19 +65,17 @@ const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);
 /* Writes the whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
  * that cannot change a bit of the result (output folder, threads, data path, logging), which is the
  * text that checkpoints carry and that resume compares. */
-oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity,
-                            oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out);
 
 /* Writes one line for every key, in their order: "optimizer.lr: 0.1". */
-oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out);
 
 /* Writes one line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
-oct_status oct_recipe_compare(const oct_recipe *saved, const oct_recipe *given,
-                              oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_compare(const oct_recipe *saved, const oct_recipe *given, oct_text *out);
 
 /* Writes the text of `octet help recipe`, a line for each key: name, type and range or words, default, meaning. `name`: only
  * the key or the section of this name, nothing where there is none; NULL: all keys and all transforms. */
-oct_status oct_recipe_help(const char *name, oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_help(const char *name, oct_text *out);
 /* Writes "; did you mean 'qat.lr'?" for a name that is no key: near names of the same section first, then the same word
  * in other sections, then near names anywhere. Empty when nothing is near. */
 void oct_recipe_suggest(const char *name, char text[OCT_RECIPE_HINT_BYTES]);
@@ -96,4 +94,4 @@ void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *
 void oct_recipe_check_names(const oct_recipe *recipe);
 /* Adds a problem for each key that has not its default and that the chosen schedule or optimizer does not use. Recipes of
  * checkpoints may have such keys. Fails on memory only. */
-oct_status oct_recipe_check_unused(const oct_recipe *recipe) OCT_NODISCARD;
+oct_status oct_recipe_check_unused(const oct_recipe *recipe);

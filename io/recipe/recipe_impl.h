@@ -56,7 +56,7 @@ void oct_section_list(const char *name, size_t length, oct_flaw *out);
 
 /* Sets the field from the text, or fills the flaw and leaves the field. Fails on memory only. */
 oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
-                         oct_flaw *flaw) OCT_NODISCARD;
+                         oct_flaw *flaw);
 /* A list while it is read: of numbers or of texts, as the key's kind says. */
 typedef struct oct_list {
     int count;
@@ -65,20 +65,19 @@ typedef struct oct_list {
 } oct_list;
 /* Adds one item to a list of the key's kind, or fills the flaw. Fails on memory only. */
 oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
-                              oct_flaw *flaw) OCT_NODISCARD;
+                              oct_flaw *flaw);
 /* Hands the list over to the field. */
 void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list);
 void oct_texts_free(oct_texts *list);
-oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe) OCT_NODISCARD; /* the default */
-oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe,
-                               bool *same) OCT_NODISCARD;
+oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe); /* the default */
+oct_status oct_key_has_default(const oct_key *key, const oct_recipe *recipe, bool *same);
 
 static inline void *oct_key_field(const oct_key *key, oct_recipe *recipe)
 {
     return (char *)recipe + key->offset;
 }
 /* Prints the value as a recipe would have it; reading that text gives the same value. */
-oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
+oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out);
 /* Says what a value must be: "a whole number from 1 to 256", "true or false"; in short, for help:
  * "1 to 256", "true, false". */
 const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text);
@@ -112,4 +111,4 @@ size_t oct_recipe_break_bytes(const char *at, const char *end);
 
 /* Judges keys together, after all of them were read: reports what does not go together, and adds what follows
  * from several. Fails on memory and files only. */
-oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe) OCT_NODISCARD;
+oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe);

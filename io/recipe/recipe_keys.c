@@ -326,7 +326,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
     if (oct_error_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
     oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
     if (status == OCT_OK) status = add_layers(recipe, &table);
-    if (status == OCT_USAGE || status == OCT_DATA) oct_fail_prefix("quant.sensitivity");
+    if (status == OCT_USAGE || status == OCT_DATA) (void)oct_fail_prefix("quant.sensitivity");
     return status;
 }
 
@@ -386,8 +386,9 @@ oct_status oct_recipe_check_unused(const oct_recipe *recipe)
         if (plain || user == type || !uses_key(user, key)) continue;
         OCT_TRY(oct_key_has_default(key, recipe, &plain));
         if (!plain)
-            oct_fail_add(OCT_USAGE, "%s: %s: %s does not use it; leave it out, or write %s: %s",
-                         key->name, choice->name, type->name, choice->name, user->name);
+            (void)oct_fail_add(OCT_USAGE,
+                               "%s: %s: %s does not use it; leave it out, or write %s: %s",
+                               key->name, choice->name, type->name, choice->name, user->name);
     }
     return OCT_OK;
 }

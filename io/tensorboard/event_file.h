@@ -81,8 +81,7 @@ typedef struct oct_event_file {
 /* Creates events.out.tfevents.TIME.HOST.PID in the folder, whose name comes after those of the event files
  * that are there, and says in it that steps from `step` on begin anew: readers drop what earlier files have
  * of them. */
-oct_status oct_event_file_create(oct_event_file *file, const char *folder,
-                                 int64_t step) OCT_NODISCARD;
+oct_status oct_event_file_create(oct_event_file *file, const char *folder, int64_t step);
 /* Adds a summary of this step and frees it. A disk that is full costs the event and a warning. */
 void oct_event_file_add(oct_event_file *file, int64_t step, oct_proto *summary);
 void oct_event_file_close(oct_event_file *file);

@@ -41,4 +41,4 @@ static inline void oct_weight_report_free(oct_weight_report *report)
  * both, other shapes differ, or a rule fits no name; OCT_DATA for values out of range. Nothing is changed then. */
 oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
                             const oct_example *example, const oct_weight_rules *rules,
-                            oct_weight_report *report) OCT_NODISCARD;
+                            oct_weight_report *report);

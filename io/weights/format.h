@@ -34,8 +34,7 @@ typedef struct oct_weight_format {
 #undef OCT_WEIGHT_FORMAT
 
 /* Adds an array of floats to the list, by its name; `like` has its shape and place, the format's number for it. */
-oct_status oct_weight_file_add(oct_weight_file *file, const char *name,
-                               const oct_weight *like) OCT_NODISCARD;
+oct_status oct_weight_file_add(oct_weight_file *file, const char *name, const oct_weight *like);
 /* Makes floats of numbers as they are stored in a file. */
 void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, float *to);
 size_t oct_weight_type_bytes(oct_weight_type type);

@@ -165,7 +165,7 @@ static oct_status find_digest(oct_weights *w, bool values_too)
     OCT_TRY(oct_file_open(w->path, SIZE_MAX / 2, &fd, &size));
     oct_status status = oct_sha256_begin(&state);
     if (status == OCT_OK) status = oct_sha256_add_file(state, fd, size);
-    if (status != OCT_OK) oct_fail_prefix("%s", w->path);
+    if (status != OCT_OK) (void)oct_fail_prefix("%s", w->path);
     if (status == OCT_OK && values_too)
         oct_sha256_add(state, w->values, (size_t)w->num_values * sizeof(float));
     oct_sha256_end(&state, digest);

@@ -37,7 +37,7 @@ typedef struct oct_weights {
 /* Is a path a file of one of the formats, by its name or its first bytes? */
 bool oct_weights_is(const char *path);
 /* Reads all arrays of F64, F32, F16 and BF16 of a file as floats, and its digest. OCT_DATA with one sentence. */
-oct_status oct_weights_read(oct_weights *weights, const char *path) OCT_NODISCARD;
+oct_status oct_weights_read(oct_weights *weights, const char *path);
 void oct_weights_free(oct_weights *weights);
 
 static inline const char *oct_weight_name(const oct_weights *weights, const oct_weight *array)

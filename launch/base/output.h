@@ -13,12 +13,12 @@ void oct_print_json(struct json_t *document);
 /* A number as JSON, which has no infinity and no NaN: null in their place (new reference). */
 struct json_t *oct_json_number(double value);
 /* Adds a JSON document to a text. NULL is OCT_RESOURCE. */
-oct_status oct_json_text(oct_text *text, const struct json_t *document, size_t flags) OCT_NODISCARD;
+oct_status oct_json_text(oct_text *text, const struct json_t *document, size_t flags);
 /* Writes out what is buffered: OCT_RESOURCE when it, or anything before, could not be written. main calls it after the
  * command. */
-oct_status oct_print_flush(void) OCT_NODISCARD;
+oct_status oct_print_flush(void);
 /* Fails with the errno of a write to stdout that failed elsewhere; a reader that closed its pipe is no failure. */
-oct_status oct_print_failed(int error) OCT_NODISCARD;
+oct_status oct_print_failed(int error);
 
 /* Prints the thread's record, each problem once:
  *     octet: error: recipe.yaml:3:1: unknown key 'optimizer.lrr'

@@ -58,7 +58,7 @@ typedef struct oct_timings {
 } oct_timings;
 
 /* Makes room; oct_timings_free frees it, also after a failure. */
-oct_status oct_timings_create(oct_timings *timings, int64_t room) OCT_NODISCARD;
+oct_status oct_timings_create(oct_timings *timings, int64_t room);
 void oct_timings_free(oct_timings *timings);
 void oct_timing_begin(oct_timings *timings);
 void oct_timing_end(oct_timings *timings);
@@ -85,7 +85,7 @@ typedef struct oct_peak {
 } oct_peak;
 
 /* Measures the peak of each kind of product with the best kernels for the instruction sets `have`. */
-oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak) OCT_NODISCARD;
+oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak);
 
 /* A short run of a model on random images. */
 
@@ -100,8 +100,8 @@ typedef struct oct_bench_run {
  * with live batch norm and moving scales. One batch is the whole data set. Images of 32x32x3 are cropped
  * and flipped, as CIFAR-10's are. */
 oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,
-                               int64_t qat_steps) OCT_NODISCARD;
+                               int64_t qat_steps);
 void oct_bench_run_end(oct_bench_run *run);
 
 /* Takes the steps that are left, and converts: *program to be freed by the caller. */
-oct_status oct_bench_run_convert(oct_bench_run *run, oct_program *program) OCT_NODISCARD;
+oct_status oct_bench_run_convert(oct_bench_run *run, oct_program *program);

@@ -14,24 +14,24 @@ typedef struct oct_data_found {
 
 /* Finds the format of the data at an existing path, by names of files and arrays. labels: the user names the array
  * of labels. */
-oct_status oct_data_look(const char *path, bool labels, oct_data_found *found) OCT_NODISCARD;
+oct_status oct_data_look(const char *path, bool labels, oct_data_found *found);
 
 /* Adds the keys below `data:` that say so. */
-oct_status oct_data_found_write(const oct_data_found *found, oct_text *text) OCT_NODISCARD;
+oct_status oct_data_found_write(const oct_data_found *found, oct_text *text);
 
 /* Whether a path is a data set: a folder, or a file with the ending of a data format, that Octet has not written. */
 bool oct_data_is(const char *path);
 
 /* Writes a recipe for the data at a path: task, size and network follow from what they hold. */
-oct_status oct_data_recipe(const char *path, oct_text *text) OCT_NODISCARD;
+oct_status oct_data_recipe(const char *path, oct_text *text);
 
 enum { OCT_BEGUN_NAME = 64 };
 /* Names a run after the last part of a path, up to a dot; what is neither letter nor digit, _ nor - becomes _. */
 void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME]);
 /* Adds a word of the user's between quotes of YAML. */
-oct_status oct_begun_quoted(oct_text *text, const char *word) OCT_NODISCARD;
+oct_status oct_begun_quoted(oct_text *text, const char *word);
 
 /* Adds the recipe for a folded network of the file `path`. model: the file that it will name. untrained: its batch
  * norms have seen no data. */
 oct_status oct_import_recipe(const oct_onnx_graph *graph, const char *path, const char *model,
-                             bool untrained, oct_text *text) OCT_NODISCARD;
+                             bool untrained, oct_text *text);

@@ -39,11 +39,10 @@ size_t oct_command_count(void);
 const oct_command *oct_command_at(size_t i);
 
 /* Parses argv after the command's name; OCT_USAGE with every problem. Sets all but argc and argv. */
-oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc,
-                          char **argv) OCT_NODISCARD;
+oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, char **argv);
 
 /* Puts the files in place of words such as zoo:resnet20, two at most. */
-oct_status oct_zoo_paths(oct_args *args) OCT_NODISCARD;
+oct_status oct_zoo_paths(oct_args *args);
 
 /* Prints the result of a run, or what an entry of the zoo has of it, as a table. */
 void oct_print_result(const json_t *result);

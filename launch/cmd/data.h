@@ -52,10 +52,10 @@ typedef struct oct_survey {
 
 /* Reads both splits, on all threads; report: called now and then with how many samples of all are done. */
 oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
-                           void (*report)(int64_t done, int64_t all)) OCT_NODISCARD;
+                           void (*report)(int64_t done, int64_t all));
 void oct_survey_free(oct_survey *survey);
 
 /* Writes an HTML page with `samples` training samples, each as evaluation would see it and as the first epochs of the
  * recipe will, with their labels. */
 oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int64_t samples,
-                          oct_text *page) OCT_NODISCARD;
+                          oct_text *page);

@@ -10,4 +10,4 @@ typedef enum oct_view { OCT_VIEW_GRAPH, OCT_VIEW_DOT, OCT_VIEW_TREE } oct_view;
  * graph, and is a float tree. DOT is the graph in the language of
  * Graphviz; of an int8 model, its program. data_path: where the data set is, which says what the inputs are; NULL: as
  * the recipe says. */
-oct_status oct_print_view(const oct_args *args, oct_view view, const char *data_path) OCT_NODISCARD;
+oct_status oct_print_view(const oct_args *args, oct_view view, const char *data_path);

@@ -26,10 +26,10 @@ typedef struct oct_image_wanted {
  * model's. OCT_DATA when it is none of these or a file of images that the model cannot take; the data set is then
  * empty. */
 oct_status oct_images_open(oct_dataset *data, const char *path, const oct_recipe *recipe,
-                           const oct_image_wanted *wanted) OCT_NODISCARD;
+                           const oct_image_wanted *wanted);
 /* Reads a sample and makes it what the model takes. OCT_DATA with its name when that cannot be done. */
 oct_status oct_images_read(const oct_dataset *data, int64_t i, const char *name,
-                           const oct_image_wanted *wanted, oct_image *image) OCT_NODISCARD;
+                           const oct_image_wanted *wanted, oct_image *image);
 
 struct json_t;
 

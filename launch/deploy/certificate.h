@@ -26,29 +26,28 @@ typedef struct oct_conversion {
  * caller. The model follows from the checkpoint and the test data alone: the float accuracy, which
  * only the log of the run knows, stays out. OCT_MISMATCH on all ranks, and an empty model, when anything
  * differs; OCT_DEFECT when a layer escaped the comparison. */
-oct_status oct_certify(oct_model *model, oct_conversion *conversion,
-                       const oct_collective *group) OCT_NODISCARD;
+oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group);
 
 /* Its two halves, for models that follow from no recipe: converts, with the layers that stay float and the bounds of all
  * sums (not collective); */
-oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion) OCT_NODISCARD;
+oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion);
 /* compares every layer on the golden inputs, which are the first test images where the model has none, and every output,
  * and sets counts and digests (collective). */
 oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
-                             const oct_collective *group) OCT_NODISCARD;
+                             const oct_collective *group);
 
 /* Reads the golden inputs: the first `count` test images, normalised. */
 oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
-                           float *samples) OCT_NODISCARD;
+                           float *samples);
 /* Computes the SHA-256 of each value of the program for each golden sample (all inputs one after another):
  * count x num_values x 32. */
 oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
-                              uint8_t *digests) OCT_NODISCARD;
+                              uint8_t *digests);
 /* Checks that target, data format, mean and std are those of the recipe in the model: OCT_DATA. */
-oct_status oct_model_check_recipe(const oct_model *model, const char *path) OCT_NODISCARD;
+oct_status oct_model_check_recipe(const oct_model *model, const char *path);
 /* Checks what commands that feed one image after another rely on: oct_model_check_recipe, and a program of one
  * input, else OCT_DATA. Loads the plug-ins that compute its float layers. */
-oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
+oct_status oct_model_check_runnable(const oct_model *model, const char *path);
 /* Numbers that are compared of each sample's output. */
 int64_t oct_model_outputs(const oct_model *model);
 /* Counts the layers that stay float. */
@@ -56,5 +55,4 @@ int64_t oct_count_fallbacks(const oct_program *program);
 
 /* Not collective: computes the outputs of this rank's samples by the integer program, `batch` at a time. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
-                                const oct_dataset *data, int64_t batch,
-                                oct_outputs *outputs) OCT_NODISCARD;
+                                const oct_dataset *data, int64_t batch, oct_outputs *outputs);

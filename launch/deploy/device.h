@@ -22,11 +22,10 @@ typedef struct oct_device {
 } oct_device;
 
 /* Finds the figures of a program that has passed its check. */
-oct_status oct_device_of(oct_device *device, const oct_program *program) OCT_NODISCARD;
+oct_status oct_device_of(oct_device *device, const oct_program *program);
 void oct_device_free(oct_device *device);
 /* Names the three layers with most of a figure: "head.0 86 %, features.10 8 %"; empty when it is 0. */
-oct_status oct_device_largest(const oct_device *device, oct_device_figure figure,
-                              oct_text *text) OCT_NODISCARD;
+oct_status oct_device_largest(const oct_device *device, oct_device_figure figure, oct_text *text);
 /* Bytes of all parameters of a module and those in it, in float. */
 int64_t oct_float_bytes(oct_module *root);
 /* Bytes of the constants of all steps. */

@@ -23,8 +23,7 @@ typedef struct oct_golden_source {
 } oct_golden_source;
 
 /* Writes a .npz file, and sets the count of samples in it. */
-oct_status oct_golden_write(const oct_golden_source *source, const char *path,
-                            int64_t *count) OCT_NODISCARD;
+oct_status oct_golden_write(const oct_golden_source *source, const char *path, int64_t *count);
 /* Whether the golden inputs of an int8 model are what bytes of pixels become, as data of floats or signed bytes are
  * not. */
 bool oct_golden_are_pixels(const oct_model *model);

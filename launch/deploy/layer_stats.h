@@ -26,4 +26,4 @@ typedef struct oct_layer_stats {
 /* Collective: measures each layer against float. *document: on rank 0 a new one, the same bytes for any number of
  * ranks; NULL elsewhere. */
 oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collective *group,
-                                json_t **document) OCT_NODISCARD;
+                                json_t **document);

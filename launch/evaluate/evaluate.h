@@ -33,7 +33,7 @@ json_t *oct_scores_json(const oct_scores *scores);
  * whose memory is used; NULL: one of its own. logits (may be NULL): count x rows x classes on rank 0, filled there. */
 oct_status oct_evaluate(oct_context *cx, oct_module *model, const oct_collective *group,
                         const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores,
-                        float *logits) OCT_NODISCARD;
+                        float *logits);
 
 /* Its parts, for who evaluates something else in the same split of the samples: */
 
@@ -52,7 +52,7 @@ typedef struct oct_outputs {
 
 /* Makes room for the outputs and goals of this rank's samples. */
 oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
-                              const oct_dataset *data, const oct_collective *group) OCT_NODISCARD;
+                              const oct_dataset *data, const oct_collective *group);
 void oct_outputs_free(oct_outputs *outputs);
 
 /* How many samples go at a time, in whole leaves: at most a rank's share of a training step. */
@@ -62,22 +62,22 @@ void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe);
 /* Collective, where damaged samples are passed over: logs how many were by all ranks, and the text of
  * the lowest rank that passed over any. what: "training", "test". */
 oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, const char *text,
-                              const char *what) OCT_NODISCARD;
+                              const char *what);
 /* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
-                                 const oct_dataset *data) OCT_NODISCARD;
+                                 const oct_dataset *data);
 /* Reads the next n samples of this rank, from local sample `from` on, and keeps their goals in outputs. */
 oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t from, int64_t n,
-                            float *images) OCT_NODISCARD;
+                            float *images);
 /* Not collective: computes the outputs of this rank's samples, in its own forwards of at most `batch`. */
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
-                              int64_t batch, oct_outputs *outputs) OCT_NODISCARD;
+                              int64_t batch, oct_outputs *outputs);
 /* Collective: scores the outputs of all ranks; outputs: those of this rank. */
 oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
-                     const oct_outputs *outputs, oct_scores *scores) OCT_NODISCARD;
+                     const oct_outputs *outputs, oct_scores *scores);
 /* Collective: brings the rows of all ranks to rank 0, in order of samples. */
 oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
-                           const float *mine, float *all) OCT_NODISCARD;
+                           const float *mine, float *all);
 
 /* A sample subset is some samples of a data set, spread evenly over it, as the model of a recipe takes them. */
 typedef struct oct_sample_subset {
@@ -88,17 +88,17 @@ typedef struct oct_sample_subset {
 
 /* Borrows both; at most `most` samples. */
 oct_status oct_sample_subset_create(oct_sample_subset *subset, const oct_recipe *recipe,
-                                    const oct_dataset *data, int64_t most) OCT_NODISCARD;
+                                    const oct_dataset *data, int64_t most);
 void oct_sample_subset_free(oct_sample_subset *subset);
 /* The number in the data of sample i of the subset. */
 int64_t oct_sample_subset_number(const oct_sample_subset *subset, int64_t i);
-oct_status oct_sample_subset_read(oct_sample_subset *subset, int64_t i, float *input) OCT_NODISCARD;
+oct_status oct_sample_subset_read(oct_sample_subset *subset, int64_t i, float *input);
 
 /* Collective, as oct_sensitivity_measure, with a meter: on the first batches of the data, without augmentation. The model
  * is prepared and calibrated. */
 oct_status oct_evaluate_sensitivity(oct_module *model, const oct_collective *group,
                                     const oct_recipe *recipe, const oct_dataset *data,
-                                    int64_t batches, oct_sensitivity *table) OCT_NODISCARD;
+                                    int64_t batches, oct_sensitivity *table);
 
 /* Evaluation and calibration run forwards without a tape over many samples, some at a time, in bounded memory.
  *
@@ -113,11 +113,11 @@ typedef struct oct_forwards {
     int64_t sample_bytes; /* of activations at a time; 0: no sample has run yet */
 } oct_forwards;
 
-oct_status oct_forward_begin(oct_forwards *f, oct_context *cx, oct_module *model) OCT_NODISCARD;
+oct_status oct_forward_begin(oct_forwards *f, oct_context *cx, oct_module *model);
 void oct_forward_end(oct_forwards *f);
 
 /* How many samples may go next, of `most`: 1 at first, then as many as fit, at least one a thread. */
 int64_t oct_forward_samples(const oct_forwards *f, int64_t most);
 /* Runs the model on x, the leaves' local samples. *y lives until the next run. */
 oct_status oct_forward_run(oct_forwards *f, oct_leaves leaves, const oct_example *x,
-                           const oct_tensor **y) OCT_NODISCARD;
+                           const oct_tensor **y);

@@ -26,7 +26,7 @@ const oct_model_spec *oct_model_find(const char *name);
 
 /* Fuses by hand, for eager, what follows each other in the sequentials below *root: convolution or
  * linear layer, batch norm, relu or relu6. */
-oct_status oct_fuse_sequences(oct_module **root) OCT_NODISCARD;
+oct_status oct_fuse_sequences(oct_module **root);
 
 /* Makes a list of names for oct_fuse_modules and oct_fuse_module_lists. */
 #define OCT_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})

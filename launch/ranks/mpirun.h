@@ -64,7 +64,7 @@ typedef struct oct_mpi_launcher {
 /* Finds, by what `mpirun --version` says, one that belongs to the MPI library of this program. OCT_USAGE where
  * that of PATH belongs to another: each rank would take itself for the only one. One that says nothing
  * within patience_s, or nothing known, is taken for the library's own. */
-oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s) OCT_NODISCARD;
+oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s);
 /* Reads what --version says; false where it is of no mpirun that is known. */
 bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said);
 

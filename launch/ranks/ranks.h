@@ -20,7 +20,7 @@ typedef struct oct_ranks_request {
  *     no newer checkpoint: what ended it, such as a lack of memory, would end it again.
  * No other end is followed by a start: the next one would be the same, or was asked for. */
 oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *request,
-                            int *exit_status) OCT_NODISCARD;
+                            int *exit_status);
 
 /* The wait policy decides how the threads of a rank wait for each other between two pieces of work. */
 
@@ -29,7 +29,7 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
  * of a host's ranks have no core each, they wait asleep at once. The OpenMP runtime reads this when the program is
  * loaded, so a process of several threads starts itself once more. OMP_WAIT_POLICY or GOMP_SPINCOUNT of the user's own
  * are left as they are. */
-oct_status oct_wait_policy(const oct_args *args) OCT_NODISCARD;
+oct_status oct_wait_policy(const oct_args *args);
 /* Chooses for the processes that this one starts. */
 void oct_wait_policy_choose(bool cores_suffice);
 
@@ -39,7 +39,7 @@ typedef struct oct_ranks_wanted {
     double deadline_s; /* --deadline goes before it */
 } oct_ranks_wanted;
 /* Reads it before any rank starts, so that mistakes of the recipe are reported first. */
-oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted) OCT_NODISCARD;
+oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted);
 
 /* The hosts that ranks are started on, from --hostfile or -H: names and how many ranks each takes. */
 
@@ -59,9 +59,9 @@ typedef struct oct_rank_hosts {
 /* Reads a file of lines "node1", "node1 slots=16" or "node1:16" with comments from '#' on, as Open MPI, MPICH and
  * batch systems write them; slots of a host that is named again are added. OCT_USAGE with file and line for
  * anything else. */
-oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path) OCT_NODISCARD;
+oct_status oct_rank_hosts_read(oct_rank_hosts *hosts, const char *path);
 /* Reads "node1:16,node2:16" from the command line. */
-oct_status oct_rank_hosts_parse(oct_rank_hosts *hosts, const char *list) OCT_NODISCARD;
+oct_status oct_rank_hosts_parse(oct_rank_hosts *hosts, const char *list);
 void oct_rank_hosts_free(oct_rank_hosts *hosts);
 
 /* Counts the slots of the hosts that are not left out. */
@@ -70,8 +70,8 @@ bool oct_rank_hosts_beyond(const oct_rank_hosts *hosts); /* others than this one
 /* Writes those that are not left out, for mpirun, into a file without a name that is there as long as this process
  * or until the next call. */
 oct_status oct_rank_hosts_write(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
-                                char path[64]) OCT_NODISCARD;
+                                char path[64]);
 /* Leaves out the hosts on which the agent of mpirun (ssh, unless the environment names one) cannot run `true` within
  * patience_s. */
 oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
-                              double patience_s) OCT_NODISCARD;
+                              double patience_s);

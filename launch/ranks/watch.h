@@ -24,7 +24,7 @@ bool oct_ranks_stop_asked(void);
  * was stuck and is ended. Requests to stop reach the ranks as a SIGUSR1; a second SIGINT or SIGTERM
  * ends them. Where mpirun cannot be started, the child returns too, with OCT_RESOURCE and the
  * sentence; the parent returns the child's exit status. */
-oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status) OCT_NODISCARD;
+oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status);
 
 /* relay.c: what mpirun and its ranks say goes through the process that started mpirun, since that of Open MPI 4 crashes with its
  * ranks where the reader of its output leaves (head, a tee that Ctrl-C has ended, a terminal that is closed), and does
@@ -62,7 +62,7 @@ typedef struct oct_relay {
 /* Makes a pipe for each stream; ends[] are to be stdout and stderr of the child, and the caller closes
  * them here. */
 oct_status oct_relay_open(oct_relay *relay, const oct_relay_editor *editor,
-                          int ends[OCT_RELAY_STREAMS]) OCT_NODISCARD;
+                          int ends[OCT_RELAY_STREAMS]);
 /* Passes on what there is, after it has waited for something up to patience_ms. A reader who reads nothing
  * delays only that stream; after one has left the rest is dropped. */
 void oct_relay_move(oct_relay *relay, int patience_ms);
@@ -93,7 +93,7 @@ int oct_ranks_failed_status(void);
 
 /* Finds the command's exit status, or who is lost (OCT_LOST), from how mpirun ended (a wait status) and what the ranks
  * left in their table. OCT_RESOURCE: no rank began. OCT_STOPPED only where a stop was asked for. */
-oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_status) OCT_NODISCARD;
+oct_status oct_ranks_judge(const oct_ranks_seen *seen, int ended, int *exit_status);
 
 /* guard.c: the guard is a process that outlives the one that starts mpirun, for what would be left of a job then: mpirun
  * and ranks that did not notice, and the files that they keep in shared memory.

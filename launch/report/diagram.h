@@ -15,9 +15,8 @@
 #include <jansson.h>
 
 /* Draws at most `limit` steps of a program that has passed its check. */
-oct_status oct_diagram_of_program(const oct_program *program, size_t limit,
-                                  json_t **diagram) OCT_NODISCARD;
+oct_status oct_diagram_of_program(const oct_program *program, size_t limit, json_t **diagram);
 /* Writes the diagram of a prepared graph (what runs, with what was fused into it) or, where it is NULL, of a program in
  * the language of Graphviz. */
 oct_status oct_diagram_write_dot(const oct_graph *graph, const oct_program *program,
-                                 oct_text *text) OCT_NODISCARD;
+                                 oct_text *text);

@@ -15,7 +15,7 @@ bool oct_page_is_name(const char *path); /* it ends in .html */
 
 /* Writes a page of these facts: {"runs": [...]} of a report or {"sheet": {...}} of `octet data`. `plain` is HTML
  * that is shown where no script may run, below a sentence that says so; it holds no text of a file. */
-oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain) OCT_NODISCARD;
+oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain);
 
 /* The report of a run is one page of at most OCT_PAGE_BYTES.
  *
@@ -24,5 +24,4 @@ oct_status oct_page_write(oct_text *page, const json_t *facts, const char *plain
 #define OCT_PAGE_BYTES ((size_t)2 << 20)
 
 /* Writes the report of one run or, side by side, of two (the second NULL: none); large: of int8 models beyond the limits, too. */
-oct_status oct_page_text(oct_text *out, const char *first, const char *second,
-                         bool large) OCT_NODISCARD;
+oct_status oct_page_text(oct_text *out, const char *first, const char *second, bool large);

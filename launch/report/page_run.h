@@ -46,8 +46,7 @@ typedef struct oct_page_run {
 /* Opens a run folder, or the one that a folder of checkpoints belongs to; of its files all, or only the records and
  * the recipe. large: its int8 model may be so (io/model/model.h). OCT_DATA for what is no run folder; files inside of it
  * never fail but for memory. Close also after a failure. */
-oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only,
-                             bool large) OCT_NODISCARD;
+oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_only, bool large);
 void oct_page_run_close(oct_page_run *run);
 
 extern const char *const oct_run_file_names[OCT_RUN_FILES];
@@ -73,5 +72,4 @@ typedef struct oct_page_limits {
 /* Adds to an object the facts of the run: documents and records of its folder, cut to the limits; curves of at most
  * a few hundred points; what the int8 model holds; under "why" a sentence for each file that has nothing to
  * show. page/report.js reads them. */
-oct_status oct_page_facts(json_t *facts, const oct_page_run *run,
-                          const oct_page_limits *limits) OCT_NODISCARD;
+oct_status oct_page_facts(json_t *facts, const oct_page_run *run, const oct_page_limits *limits);

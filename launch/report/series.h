@@ -15,12 +15,12 @@ typedef struct oct_series {
 
 void oct_series_free(oct_series *series);
 /* Appends the value y at step x. */
-oct_status oct_series_add(oct_series *series, double x, double y) OCT_NODISCARD;
+oct_status oct_series_add(oct_series *series, double x, double y);
 
 /* Takes from records (an array, or NULL) the number at `key`, of the records themselves or of an object in each of
  * them. Records without it are passed over; what is already there is freed. */
 oct_status oct_series_of(oct_series *series, const json_t *records, const char *object,
-                         const char *key) OCT_NODISCARD;
+                         const char *key);
 json_t *oct_series_json(const oct_series *series); /* {"step": [...], "value": [...]} */
 /* Leaves at most `points` of them: of each stretch the smallest and the largest, so that peaks stay. */
 void oct_series_thin(oct_series *series, size_t points);
@@ -87,5 +87,4 @@ typedef struct oct_terminal {
 } oct_terminal;
 
 /* Adds the plot to a text: title, drawing with its axes, phases, legend. Nothing when there is nothing to draw. */
-oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal,
-                             oct_text *text) OCT_NODISCARD;
+oct_status oct_terminal_plot(const oct_plot *plot, const oct_terminal *terminal, oct_text *text);

@@ -169,7 +169,7 @@ static oct_status read_recipe_of_file(oct_recipe *recipe, const char *file, cons
     }
     if (status == OCT_OK) status = oct_plugins_load(&recipe->plugins, true, plugins);
     if (status != OCT_OK) {
-        oct_fail_prefix("%s", file); /* who wants them */
+        (void)oct_fail_prefix("%s", file); /* who wants them */
         oct_recipe_free(recipe);
     }
 out:

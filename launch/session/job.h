@@ -17,29 +17,27 @@ int64_t oct_job_share_of_cores(void); /* of oct_machine_cores, a rank of this ho
 
 /* Loads the split on every rank (collective): the same bytes, and the same plug-ins, on all of them. */
 oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_split split,
-                        oct_dataset *data) OCT_NODISCARD;
+                        oct_dataset *data);
 
 /* Gives rank 0's checkpoint (bytes NULL: none) to every rank (collective). */
-oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint) OCT_NODISCARD;
+oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint);
 
 /* Opens a checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
-oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
-                              oct_file_kind kind) OCT_NODISCARD;
+oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind);
 
 /* Reads the recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be
  * (plugin_load.h). Where its data is is not part of it: that comes from data_path (NULL: the run
  * folder that `file` is in, else the format's own place); nor are its metrics, which come from that
  * folder too. */
 oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
-                                     const char *data_path) OCT_NODISCARD;
+                                     const char *data_path);
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
-                                const char *data_path) OCT_NODISCARD;
+                                const char *data_path);
 
 /* Makes a recipe for a model that has none: how pixels are normalised, what its outputs are, the lines below `data:` that
  * say where data are (NULL: nothing does), and overrides. */
 oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
-                                  const char *data, const char *const *overrides,
-                                  size_t count) OCT_NODISCARD;
+                                  const char *data, const char *const *overrides, size_t count);
 
 /* Makes a new object of both parts' counts and digests; NULL: out of memory. */
 json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *test_data);
@@ -48,4 +46,4 @@ json_t *oct_job_data_record(const oct_dataset *train_data, const oct_dataset *te
  * and data; NULL elsewhere. Collective. */
 oct_status oct_job_describe(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                             const oct_dataset *train_data, const oct_dataset *test_data,
-                            json_t **description) OCT_NODISCARD;
+                            json_t **description);

@@ -45,7 +45,7 @@ const char *oct_phase_name(oct_phase phase);
 bool oct_phase_of_name(const char *name, oct_phase *phase);
 /* Finds the phase that a checkpoint names, which is that of the step before it. OCT_DATA where there is none of that
  * name. */
-oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase);
 /* Finds the epoch (for the data order) and the step within it: float and qat epochs count through the run; the
  * epochs of calibration come after all of them, so its order is its own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch);

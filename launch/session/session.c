@@ -97,7 +97,7 @@ static void end_job_alone(oct_session *session, oct_status status)
         nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
         if (!oct_rank_may_report()) oct_failure_silence();
     } else if (strncmp(oct_error_message(0), "rank ", 5) != 0) {
-        oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
+        (void)oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
     }
     oct_failure_print(status, session->args->argc, session->args->argv);
     oct_abort(oct_failure_exit(status));

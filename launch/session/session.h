@@ -34,24 +34,23 @@ typedef struct oct_session {
 /* Starts the ranks, and compares their command lines. (main has set up the log as -q and -v ask; rank 0
  * speaks.) deadline_s: how long a rank waits for another; --deadline goes before it; 0: as it is set below, at first
  * OCT_DEADLINE_S. */
-oct_status oct_session_open(oct_session *session, const oct_args *args,
-                            double deadline_s) OCT_NODISCARD;
+oct_status oct_session_open(oct_session *session, const oct_args *args, double deadline_s);
 
 /* Sets how long a rank waits for another from now on, unless the user has said it. */
 void oct_session_set_deadline(oct_session *session, double deadline_s);
 
 /* Collective: compares a text of all ranks. OCT_USAGE when one is not that of rank 0, naming the rank and the
  * first line that differs. */
-oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODISCARD;
+oct_status oct_session_same(oct_session *session, const oct_text *text);
 
 /* Collective: agrees on an outcome (group->agree). OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
  * record holds what there is to say: its own problems, or those of the first rank that failed, which
  * is named. */
-oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
+oct_status oct_session_agree(oct_session *session, oct_status mine);
 
 /* Collective: gives rank 0's block to all ranks: sets the pointer at `block` and *bytes on the others, which own it then.
  * NULL where it is empty. A failure is the same on all ranks. */
-oct_status oct_session_share(oct_session *session, void *block, size_t *bytes) OCT_NODISCARD;
+oct_status oct_session_share(oct_session *session, void *block, size_t *bytes);
 
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
-oct_status oct_session_end(oct_session *session, oct_status status) OCT_NODISCARD;
+oct_status oct_session_end(oct_session *session, oct_status status);

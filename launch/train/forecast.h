@@ -44,5 +44,4 @@ typedef struct oct_forecast_subject {
     int64_t checkpoint_bytes; /* of a checkpoint's file */
 } oct_forecast_subject;
 
-oct_status oct_forecast_make(oct_forecast *forecast,
-                             const oct_forecast_subject *subject) OCT_NODISCARD;
+oct_status oct_forecast_make(oct_forecast *forecast, const oct_forecast_subject *subject);

@@ -22,7 +22,7 @@ typedef struct oct_replica_check {
 /* Collective: compares all of the state after `steps` steps. OCT_LOST where it differs, which names the ranks whose
  * state differs from that of most; of two ranks, both. */
 oct_status oct_replica_check_whole(oct_train_step *training, const oct_collective *group,
-                                   int64_t steps) OCT_NODISCARD;
+                                   int64_t steps);
 
 /* The leaf audit: every `audit.every` steps another rank computes one leaf of the step again, and the bits of all that
  * it added to sums are compared. Different bits show that a processor or a memory is faulty. Which leaf, and who
@@ -77,7 +77,7 @@ typedef struct oct_straggler {
     int64_t taken;
 } oct_straggler;
 
-oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_straggler_init(oct_straggler *straggler, const oct_collective *group);
 /* Before a step with these leaves of this rank, or with several such batches; and after it, when own_ns holds what all
  * ranks took for the step before: names the rank that is slow in the log. */
 void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves);

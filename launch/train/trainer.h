@@ -33,10 +33,9 @@ typedef struct oct_teacher {
 
 /* Not collective: makes the model of a checkpoint the teacher of a run with this recipe. */
 oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,
-                              const oct_recipe *recipe, const oct_dataset *data) OCT_NODISCARD;
+                              const oct_recipe *recipe, const oct_dataset *data);
 /* Not collective: makes this model the teacher; takes it over, also on failure. */
-oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model,
-                            const oct_dataset *data) OCT_NODISCARD;
+oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model, const oct_dataset *data);
 void oct_teacher_destroy(oct_teacher *teacher);
 
 /* The saver of a run owns all that is known of its checkpoints: the newest one, the one that is being written beside the
@@ -68,11 +67,11 @@ typedef struct oct_saver {
 
 /* Compares the state of all ranks, then saves it: beside the steps that follow, or at once where it is the last, since the
  * run ends or stops. OCT_RESOURCE is a warning unless the save is required, or others failed before. */
-oct_status oct_saver_save(oct_saver *saver, bool required, bool last) OCT_NODISCARD;
+oct_status oct_saver_save(oct_saver *saver, bool required, bool last);
 /* Before parameters change: waits until the save under way has copied them. NULL is fine. */
 void oct_saver_wait_copied(const oct_saver *saver);
 /* Waits for the end of the save under way, if there is one, and takes its result. NULL is fine. */
-oct_status oct_saver_settle(oct_saver *saver) OCT_NODISCARD;
+oct_status oct_saver_settle(oct_saver *saver);
 
 /* The forwards of calibration, a few samples at a time. */
 typedef struct oct_calibration {
@@ -118,34 +117,34 @@ oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
 
 /* Makes the loader of training samples as the recipe wants them. */
 oct_status oct_trainer_loader(oct_loader *loader, const oct_recipe *recipe,
-                              const oct_dataset *data) OCT_NODISCARD;
+                              const oct_dataset *data);
 /* Checks, builds the model with its initial values, at step 0. */
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
-                              const oct_dataset *test_data) OCT_NODISCARD;
+                              const oct_dataset *test_data);
 /* The same for a float model of a program's own, which it takes over, also on failure; there is no plan yet, and nothing
  * is checked. Data of the same shapes may take the place of `data` before a step, with oct_trainer_open_loader. */
 oct_status oct_trainer_adopt(oct_trainer *trainer, const oct_recipe *recipe,
                              const oct_collective *group, const oct_dataset *data,
-                             oct_module **model) OCT_NODISCARD;
+                             oct_module **model);
 /* Makes the trainer's loader anew, for train_data as it is now. */
-oct_status oct_trainer_open_loader(oct_trainer *trainer) OCT_NODISCARD;
+oct_status oct_trainer_open_loader(oct_trainer *trainer);
 void oct_trainer_destroy(oct_trainer *trainer);
 /* Gives back the memory that only steps need, after the last one. */
 void oct_trainer_release_memory(oct_trainer *trainer);
 /* Collective: enters the phase of the next step if it changed, then one step, of all its batches. The last step
  * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, the same on all ranks,
  * naming step and phase; or the step is skipped (`nonfinite.step`), and counted. */
-oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
+oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result);
 /* Collective: one step of these batches at this learning rate in the phase that the model is in, whatever the plan says.
  * OCT_NUMERIC says neither step nor phase. */
 oct_status oct_trainer_take_step(oct_trainer *trainer, const oct_step_batches *batches, double lr,
-                                 oct_step_result *result) OCT_NODISCARD;
+                                 oct_step_result *result);
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
-oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
+oct_status oct_trainer_finish(oct_trainer *trainer);
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
-oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
+oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase);
 /* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */
 static inline oct_optim *oct_trainer_optim(oct_trainer *trainer)
 {
@@ -153,18 +152,16 @@ static inline oct_optim *oct_trainer_optim(oct_trainer *trainer)
 }
 /* Collective: evaluates the model as it is over the test data, in the memory of the steps; where weights are
  * averaged, with the averages. */
-oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NODISCARD;
+oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores);
 
 /* A trainer goes into a checkpoint, and comes out of one. */
 
 /* Called on every rank; rank 0 writes a checkpoint and the caller agrees on the outcome. *file (may be
  * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
-oct_status oct_trainer_save(oct_trainer *trainer, const char *folder,
-                            oct_checkpoint_file *file) OCT_NODISCARD;
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, oct_checkpoint_file *file);
 /* Collective: sets the trainer to the state of the checkpoint; rank 0 has it, others its info at least. A
  * failure is the same on all ranks, and may leave the trainer half restored. */
-oct_status oct_trainer_restore(oct_trainer *trainer,
-                               const oct_checkpoint *checkpoint) OCT_NODISCARD;
+oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint);
 
 /* Early stopping: what the evaluations of a run decide, which of them was the best and where a phase ends early.
  *
@@ -194,8 +191,8 @@ static inline int64_t oct_early_stopping_best(const oct_early_stopping *stopping
 }
 /* Applies to a plan what was decided. OCT_DATA when it cannot be of this plan; path: where it comes from. */
 oct_status oct_early_stopping_apply(const oct_early_stopping *stopping, oct_plan *plan,
-                                    const char *path) OCT_NODISCARD;
+                                    const char *path);
 /* Collective, in QAT: compares the gradients of batches, from the first epoch's first on, by the recipe's numerics with those
  * by float32: adds to the sums of each bound parameter, and to those of all weights, which follow. Nothing is learned. */
 oct_status oct_trainer_compare_gradients(oct_trainer *trainer, int64_t batches,
-                                         oct_error_sums *sums) OCT_NODISCARD;
+                                         oct_error_sums *sums);

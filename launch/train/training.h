@@ -17,9 +17,9 @@ typedef struct oct_init {
 
 /* Opens what recipe->init names and sets recipe->init_sha256 by it; empty when it names nothing.
  * OCT_USAGE when the file is of the wrong phase or is not the one whose digest the recipe holds. */
-oct_status oct_init_open(oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+oct_status oct_init_open(oct_recipe *recipe, oct_init *init);
 /* Collective: rank 0 opens, all ranks have it. */
-oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init) OCT_NODISCARD;
+oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init);
 void oct_init_close(oct_init *init);
 static inline bool oct_init_given(const oct_init *init)
 {
@@ -27,22 +27,20 @@ static inline bool oct_init_given(const oct_init *init)
 }
 /* Loads the weights file into the float model of a recipe; does nothing without a file. *lines as below. */
 oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
-                            const oct_dataset *data, oct_text *lines) OCT_NODISCARD;
+                            const oct_dataset *data, oct_text *lines);
 /* Sets the values of a trainer at step 0. *lines gets a line that says what was loaded, and one for each thing that was
  * not. OCT_USAGE with all that does not fit. */
-oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer,
-                          oct_text *lines) OCT_NODISCARD;
+oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *lines);
 
 /* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
-oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint) OCT_NODISCARD;
+oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint);
 /* The files that a run begins with; empty where there is none. Closed when they are used. */
 typedef struct oct_train_files {
     oct_init init;          /* the weights to start from */
     oct_checkpoint teacher; /* of distillation */
 } oct_train_files;
 /* Collective: rank 0 opens what the recipe names, all ranks have it. Close both also after a failure. */
-oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe,
-                                 oct_train_files *files) OCT_NODISCARD;
+oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe, oct_train_files *files);
 
 /* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at
  * the end of the step, or before the first. A second one acts as usual, but for SIGHUP. */
@@ -52,4 +50,4 @@ void oct_train_catch_signals(void);
  * *result: on rank 0 the result record (new reference), of this run or of the finished one
  * that was found; NULL elsewhere. OCT_STOPPED when a signal asked for it and all is saved. */
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     oct_train_files *files, json_t **result) OCT_NODISCARD;
+                     oct_train_files *files, json_t **result);

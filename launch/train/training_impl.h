@@ -78,10 +78,9 @@ json_t *oct_stopping_json(const oct_train_run *run);
 /* records.c, collective: evaluates the model over the test data, judges that, which may end a phase or the run, and records
  * both; and the weights as TensorBoard's histograms, where it is asked for, of some evaluations of a phase, its last among
  * them. */
-oct_status oct_run_evaluate(oct_train_run *run, oct_phase phase,
-                            oct_verdict *verdict) OCT_NODISCARD;
+oct_status oct_run_evaluate(oct_train_run *run, oct_phase phase, oct_verdict *verdict);
 
 /* Collective, after the last step, whose checkpoint is written: gives back the memory of the steps, converts,
  * certifies, and writes model, records and statistics. *result: on rank 0 the result record (new reference). What
  * cannot be written of the statistics costs a warning. */
-oct_status oct_run_result(oct_train_run *run, json_t **result) OCT_NODISCARD;
+oct_status oct_run_result(oct_train_run *run, json_t **result);

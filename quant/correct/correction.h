@@ -23,7 +23,7 @@ typedef struct oct_correction {
  * OpenBLAS, whose last bits differ between kinds of processors. */
 oct_status oct_correct_weights(oct_module *root, const oct_correction_options *options,
                                const oct_collective *group, oct_status (*run)(void *user),
-                               void *user, oct_correction *done) OCT_NODISCARD;
+                               void *user, oct_correction *done);
 
 /* Cross-layer equalization: channels between two layers get equal ranges, and the network computes the same as before.
  *
@@ -36,4 +36,4 @@ oct_status oct_correct_weights(oct_module *root, const oct_correction_options *o
  * be neighbours. *pairs: of them; *channels: that got a factor other than 1. A pair is left alone where layers
  * are shared, are in a dynamic block, cut values at a bound, or add something else. OCT_USAGE when root is not
  * prepared, or by a method without graph. */
-oct_status oct_equalize(oct_module *root, int64_t *pairs, int64_t *channels) OCT_NODISCARD;
+oct_status oct_equalize(oct_module *root, int64_t *pairs, int64_t *channels);

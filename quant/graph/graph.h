@@ -155,17 +155,16 @@ const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
 /* Records what a model calls on the example, in both modes, as a graph to be prepared by this method. OCT_PREPARE naming
  * the call where two forwards differ outside of dynamic blocks. */
 oct_status oct_graph_record(oct_graph **graph, oct_module *root, const oct_example *example,
-                            oct_prepare_method method) OCT_NODISCARD;
+                            oct_prepare_method method);
 /* Makes the graph of a trace: all nodes UNTOUCHED, all values float, blocks merged to their first
  * run. Values keep their numbers; those of later runs are aliases of the first run's, which
  * nothing reads. OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
-oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace,
-                            oct_module *root) OCT_NODISCARD;
+oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_module *root);
 /* Adds a use of a value that a dynamic block carries from one run to the next, unless it is known. */
-oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use) OCT_NODISCARD;
+oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use);
 /* Merges the training forward's graph into `graph`, which is evaluation's, so that it describes both; neither has been
  * changed since it was created. *training is destroyed, also on failure. */
-oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training) OCT_NODISCARD;
+oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training);
 /* Frees a graph. One that is attached to its root (oct_graph_attach) is destroyed with that instead. */
 void oct_graph_destroy(oct_graph **graph);
 /* Makes `graph` the root's interceptor, to run by its method. The root owns it then, so a pass that
@@ -174,7 +173,7 @@ void oct_graph_attach(oct_graph *graph, oct_module *root);
 
 /* Adds *module (taken over, also on failure) below `parent` under a name that is not used there. */
 oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *name,
-                                oct_module **module) OCT_NODISCARD;
+                                oct_module **module);
 
 /* A value that is quantized, with its one quantizer. */
 typedef struct oct_tensor_quantizer {
@@ -185,10 +184,9 @@ typedef struct oct_tensor_quantizer {
 } oct_tensor_quantizer;
 /* Lists every value that is ever quantized and proves that none has two quantizers: OCT_DEFECT if
  * one has, or if a quantizer belongs to no tensor. */
-oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list,
-                                size_t *count) OCT_NODISCARD;
+oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list, size_t *count);
 
 /* Writes the graph as a table of opcode, name, target and args, with the rows of torch.fx's
  * print_tabular (placeholder, call_module, call_function, get_attr, output) and scope_end; one
  * table for each mode where the forward branches on training. */
-oct_status oct_graph_table(const oct_graph *graph, oct_text *text) OCT_NODISCARD;
+oct_status oct_graph_table(const oct_graph *graph, oct_text *text);

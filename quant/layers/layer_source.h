@@ -49,10 +49,9 @@ typedef struct oct_layer_source {
 
 /* Lists the layers of a model, which it runs once. Borrows both. example: shapes; its data is not used. */
 oct_status oct_layer_source_of_model(oct_layer_source *source, oct_module *root,
-                                     const oct_example *example) OCT_NODISCARD;
+                                     const oct_example *example);
 /* Lists the steps of a program, which is borrowed, as layers. */
-oct_status oct_layer_source_of_program(oct_layer_source *source,
-                                       const oct_program *program) OCT_NODISCARD;
+oct_status oct_layer_source_of_program(oct_layer_source *source, const oct_program *program);
 void oct_layer_source_free(oct_layer_source *source);
 
 /* Shows the output of a layer, as a tensor of one sample; its data is gone when it returns. */
@@ -60,7 +59,7 @@ typedef void (*oct_layer_fn)(void *user, int64_t layer, const oct_tensor *output
 /* Runs one sample (input: of each input of the network) through all layers. OCT_MISMATCH when the model's forward takes
  * another way on it than it took when the source was made. */
 oct_status oct_layer_source_run(const oct_layer_source *source, const float *const *input,
-                                oct_layer_fn show, void *user) OCT_NODISCARD;
+                                oct_layer_fn show, void *user);
 
 /* Writes the real values of an output: n floats. */
 void oct_layer_values(const oct_tensor *output, float *values);
@@ -77,7 +76,7 @@ typedef struct oct_layer_pairs {
 
 /* Pairs the layers of a and b that have one name and size. Borrows both sources. */
 oct_status oct_layer_pairs_create(oct_layer_pairs *pairs, const oct_layer_source *a,
-                                  const oct_layer_source *b) OCT_NODISCARD;
+                                  const oct_layer_source *b);
 void oct_layer_pairs_free(oct_layer_pairs *pairs);
 
 /* Shows layer `b` of the second network, and what the first has for it, which is of as many numbers. */
@@ -86,8 +85,7 @@ typedef void (*oct_layer_pair_fn)(void *user, int64_t b, const oct_tensor *of_a,
 /* Runs a sample through both, in the order of b's layers. Each has its own input, since each may want its images in
  * another range. */
 oct_status oct_layer_pairs_run(const oct_layer_pairs *pairs, const float *input_a,
-                               const float *input_b, oct_layer_pair_fn show,
-                               void *user) OCT_NODISCARD;
+                               const float *input_b, oct_layer_pair_fn show, void *user);
 
 /* A comparison finds where two networks depart, layer by layer, over some samples. */
 
@@ -116,8 +114,7 @@ typedef struct oct_comparing {
 
 /* Begins a comparison of a's layers with b's; oct_comparing_add compares samples. Borrows both sources. */
 oct_status oct_comparing_begin(oct_comparing *comparing, const oct_layer_source *a,
-                               const oct_layer_source *b) OCT_NODISCARD;
+                               const oct_layer_source *b);
 /* Compares one sample; each network has its own input. */
-oct_status oct_comparing_add(oct_comparing *comparing, const float *input_a,
-                             const float *input_b) OCT_NODISCARD;
+oct_status oct_comparing_add(oct_comparing *comparing, const float *input_a, const float *input_b);
 void oct_comparing_end(oct_comparing *comparing);

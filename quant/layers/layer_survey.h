@@ -64,7 +64,7 @@ typedef struct oct_layer_survey {
 /* Measures every step of a program with one input against both models. Collective: ranks share the samples, and each
  * has the same bits for any number of ranks. figures: a new array, one for each step, to be freed by the caller. */
 oct_status oct_layer_survey_run(const oct_layer_survey *survey, const oct_collective *group,
-                                oct_layer_figures **figures) OCT_NODISCARD;
+                                oct_layer_figures **figures);
 
 /* The figures of a layer's weights: range of the floats, and what their codes make of them. */
 typedef struct oct_weight_figures {
@@ -74,5 +74,4 @@ typedef struct oct_weight_figures {
     oct_error_sums sums;
 } oct_weight_figures;
 /* Measures a layer's weights, and the error of rounding them to codes with the scale of each channel. */
-oct_status oct_weight_figures_of(const oct_qat_conv *layer,
-                                 oct_weight_figures *figures) OCT_NODISCARD;
+oct_status oct_weight_figures_of(const oct_qat_conv *layer, oct_weight_figures *figures);

@@ -30,5 +30,4 @@ typedef struct oct_sensitivity_data {
  * has seen a range, or root does not give `outputs` numbers a sample; OCT_NUMERIC when an output
  * is not finite. */
 oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
-                                   const oct_sensitivity_data *data,
-                                   const oct_collective *group) OCT_NODISCARD;
+                                   const oct_sensitivity_data *data, const oct_collective *group);

@@ -59,7 +59,7 @@ extern const oct_module_type oct_fake_quant_type;
 /* Makes one for activations. is_signed: values below 0 occur. Targets without unsigned codes put every zero_point in
  * the middle; targets that shift round scales up to powers of two. The kind "affine" is what the target says it is. */
 oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
-                                 const oct_target *target, bool is_signed) OCT_NODISCARD;
+                                 const oct_target *target, bool is_signed);
 /* Sets a scale for good. */
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
 /* Returns scale, zero point and codes as they are now; a scale is a power of two where the target shifts. */
@@ -121,7 +121,7 @@ float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
 
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */
-oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group);
 
 /* What scales may be. */
 static const oct_value_range oct_scale_range = {(double)FLT_TRUE_MIN, (double)FLT_MAX};
@@ -147,8 +147,7 @@ extern const oct_module_type oct_weight_fake_quant_type;
 
 /* Makes a fake-quant of a layer's weights. A learned scale begins with what the kind gives for them now. */
 oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
-                                        oct_param *weight, bool per_tensor,
-                                        bool shift) OCT_NODISCARD;
+                                        oct_param *weight, bool per_tensor, bool shift);
 /* Writes the scale of each output channel with which codes are made: scale (O). */
 void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale);
 
@@ -161,25 +160,22 @@ typedef struct oct_quantizers {
 } oct_quantizers;
 
 /* Lists the fake-quants of activations and of weights below root. */
-oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root) OCT_NODISCARD;
+oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root);
 void oct_quantizers_free(oct_quantizers *quantizers);
 /* Sets the state of all and clears what they have observed in this step; learned scales are trained in QAT alone. */
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state);
 /* Passes the total gradients of weights with a fake-quant of their own through it: between oct_params_reduce and
  * the optimizer. */
-oct_status oct_quantizers_backward(const oct_quantizers *quantizers) OCT_NODISCARD;
+oct_status oct_quantizers_backward(const oct_quantizers *quantizers);
 /* The step's ranges as 2 * count keys whose element-wise maximum over ranks is the global range. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
 /* OCT_NUMERIC naming the module when a global range is not finite; to be asked before anything is updated. */
-oct_status oct_quantizers_check(const oct_quantizers *quantizers,
-                                const int64_t *keys) OCT_NODISCARD;
+oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys);
 /* Sums the step's histograms over the ranks; collective where some observer counts. */
-oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
-                                     const oct_collective *group) OCT_NODISCARD;
+oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct_collective *group);
 /* Updates observers and scales from the global keys and histograms, after the optimizer, and starts the next
  * step's; a learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not
  * finite is OCT_NUMERIC naming the module. */
-oct_status oct_quantizers_update(const oct_quantizers *quantizers,
-                                 const int64_t *keys) OCT_NODISCARD;
+oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys);
 /* Drops the ranges and histograms of a step that has failed, in place of an update. */
 void oct_quantizers_discard_batch(const oct_quantizers *quantizers);

@@ -301,7 +301,7 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
     for (size_t i = 0; i < count; i++)
         if (matches_path(pattern, paths[i])) return;
     char hint[OCT_HINT_BYTES];
-    oct_fail_add(
+    (void)oct_fail_add(
         OCT_PREPARE, "%s '%s': no module that can be quantized has this path; %s", setter, pattern,
         oct_did_you_mean(hint, pattern, paths, count, "`octet check` without it lists them"));
 }
@@ -346,10 +346,11 @@ oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t cou
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
         if (s->refine != refine_by_type || is_listed(s->pattern, types, num_types)) continue;
-        oct_fail_add(OCT_PREPARE, "%s 'type:%s': the model has no module or op of this type; %s",
-                     s->name, s->pattern,
-                     oct_did_you_mean(hint, s->pattern, types, num_types,
-                                      list_types(all, types, num_types)));
+        (void)oct_fail_add(OCT_PREPARE,
+                           "%s 'type:%s': the model has no module or op of this type; %s", s->name,
+                           s->pattern,
+                           oct_did_you_mean(hint, s->pattern, types, num_types,
+                                            list_types(all, types, num_types)));
     }
     return oct_error_count() > before ? OCT_PREPARE : OCT_OK;
 }

@@ -74,8 +74,7 @@ oct_qconfig_setter oct_setter_float_output(void);
  * given) and ratio (0: not given) are given, when topk is beyond the table's length or ratio
  * outside (0, 1]. */
 oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sensitivity *table,
-                                int64_t topk, double ratio, int bits,
-                                bool fixed_scale) OCT_NODISCARD;
+                                int64_t topk, double ratio, int bits, bool fixed_scale);
 
 /* Setters as words, as a recipe writes them (quant.setters): WHO=TEMPLATE, where WHO is a path
  * pattern or type:NAME, and TEMPLATE is float, int8, int8_fixed, int16 or int16_fixed (bits of
@@ -107,18 +106,18 @@ const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETT
 
 /* Checks that modules can be quantized so on this target (NULL: on any). OCT_PREPARE with what is
  * wrong; the caller adds the path. */
-oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *target) OCT_NODISCARD;
+oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *target);
 /* Checks all qconfigs that setters give, and names the setter of a wrong one. */
 oct_status oct_setters_check(const oct_qconfig_setter *setters, size_t count,
-                             const oct_target *target) OCT_NODISCARD;
+                             const oct_target *target);
 /* Checks that every name that the setters give (by_name patterns, rows of tables that count) fits
  * one of the paths. OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
 oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
-                                   const char *const *paths, size_t num_paths) OCT_NODISCARD;
+                                   const char *const *paths, size_t num_paths);
 
 /* Checks that each type that a by_type setter names is among `types`, those that the model has. */
 oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
-                                   const char *const *types, size_t num_types) OCT_NODISCARD;
+                                   const char *const *types, size_t num_types);
 
 /* A sensitivity table: one row a quantizer, the most sensitive first. */
 typedef struct oct_sensitivity_row {

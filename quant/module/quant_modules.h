@@ -35,7 +35,7 @@ static inline bool oct_is_quantized(const oct_module *m)
     return m->type->quantized;
 }
 /* Gives m a fake-quant of its own, as a child (*fq becomes NULL, also on failure). */
-oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD;
+oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq);
 /* Gives m the fake-quant of another module, which both then use. */
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
@@ -73,14 +73,12 @@ typedef struct oct_moments {
 } oct_moments;
 
 /* Begins sums of 0 for the inputs of a layer; products: of each two of them, too. */
-oct_status oct_moments_create(oct_moments *moments, const oct_conv_shape *shape,
-                              bool products) OCT_NODISCARD;
+oct_status oct_moments_create(oct_moments *moments, const oct_conv_shape *shape, bool products);
 void oct_moments_free(oct_moments *moments);
 /* Adds the windows of some samples of codes (N, H, W, C), or (N, C) of a linear layer. */
-oct_status oct_moments_add(oct_moments *moments, const oct_conv_shape *shape,
-                           const oct_tensor *x) OCT_NODISCARD;
+oct_status oct_moments_add(oct_moments *moments, const oct_conv_shape *shape, const oct_tensor *x);
 /* Collective: sums the moments over the ranks. */
-oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *group);
 
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip). With `add` it has two
  * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
@@ -158,10 +156,10 @@ static inline oct_param *oct_layer_bias(const oct_module *layer)
 
 /* Makes the QAT form of float modules, which it takes over (pointers set to NULL), also on failure. */
 oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
-                               bool add, oct_activation activation) OCT_NODISCARD;
+                               bool add, oct_activation activation);
 /* Makes the module of a further call of `other`'s layer, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
-                                      oct_activation activation) OCT_NODISCARD;
+                                      oct_activation activation);
 /* Gives the shape for a plane of the module's input. A transposed layer's shape is that of the convolution
  * over the dilated input. */
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
@@ -170,7 +168,7 @@ bool oct_qat_conv_is_tied(const oct_qat_conv *m);
 /* Gives its layer a fake-quant of weights that follows the target's rules; none is needed for the built-in kind
  * with a scale per output channel. kind NULL: the built-in one. */
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
-                                         const oct_target *target) OCT_NODISCARD;
+                                         const oct_target *target);
 /* Writes the scale of each output channel's weights as they are now: scale (O). */
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 /* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
@@ -180,12 +178,11 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
  * like these. A learned scale takes the factor, too, and there is one for each channel then; OCT_PREPARE for a
  * fake-quant of weights whose scales follow from them by a rule of its own. Where the target wants one scale for the
  * layer, it becomes the largest of the channels', so codes move. */
-oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
+oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input);
 /* Gives the layer the form that folding gives it, for values that come from elsewhere: a bias and no batch norm. */
-oct_status oct_qat_conv_drop_norm(oct_qat_conv *m) OCT_NODISCARD;
+oct_status oct_qat_conv_drop_norm(oct_qat_conv *m);
 /* Finds whether oct_qat_conv_fold would change no code, for inputs like these. */
-oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
-                                      bool *exactly) OCT_NODISCARD;
+oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, bool *exactly);
 /* How weights become codes. */
 #define OCT_ROUNDING_LIST(X)                                                                       \
     X(OCT_ROUNDING_NEAREST, "nearest") /* each to the nearest */                                   \
@@ -195,15 +192,14 @@ extern const oct_registry oct_rounding_table;
 /* Moves the weights to the centres of codes by GPTQ: one after the other, each error compensated by those that follow,
  * as the products of the layer's inputs say. Scales stay: the largest weight of a channel keeps its value. *rounded:
  * false where the fake-quant of the weights has scales that would not stay; nothing is changed then. */
-oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input,
-                              bool *rounded) OCT_NODISCARD;
+oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *rounded);
 /* Subtracts from the bias, or adds to the running mean, what the rounding of the weights adds to the mean of each
  * channel. `exact`: the weights before they were rounded. *corrected: false where the layer has neither. */
 oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
-                                     bool *corrected) OCT_NODISCARD;
+                                     bool *corrected);
 /* Folds float modules, before prepare: layer becomes what layer and batch norm computed with
  * running statistics, to float rounding. The batch norm itself is untouched. */
-oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm) OCT_NODISCARD;
+oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm);
 
 /* A batch norm that follows no convolution (+ relu, relu6 or clip). */
 typedef struct oct_qat_batch_norm {
@@ -214,7 +210,7 @@ typedef struct oct_qat_batch_norm {
 } oct_qat_batch_norm;
 /* Makes the QAT form of a batch norm on its own, which it takes over (set to NULL), also on failure. */
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
-                                     oct_activation activation) OCT_NODISCARD;
+                                     oct_activation activation);
 
 /* The others are made by their rules (rule.h); prepare makes this one itself where a relu or clip follows. */
 typedef struct oct_qat_binary {
@@ -223,7 +219,7 @@ typedef struct oct_qat_binary {
     oct_clip_bounds clip;
     bool subtract; /* the second input */
 } oct_qat_binary;
-oct_status oct_qat_add_create(oct_module **m, oct_activation activation) OCT_NODISCARD;
+oct_status oct_qat_add_create(oct_module **m, oct_activation activation);
 
 /* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
  * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. 16-bit

@@ -75,12 +75,12 @@ float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
 /* The forward of every type with an oct_quantized_op: checks the inputs and computes in float or on codes. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 /* The emit of every type with an oct_quantized_op: writes its step to the program. */
-oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
+oct_status oct_quantized_emit(oct_module *self, oct_emitter *e);
 #define OCT_QUANTIZED_OP(op)                                                                       \
     .forward = oct_quantized_forward, .atomic = true, .emit = oct_quantized_emit, .step = (op)
 /* Makes a zeroed module of this type in place of *old, which is destroyed, for rules. */
 oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
-                                 oct_module **old) OCT_NODISCARD;
+                                 oct_module **old);
 /* Takes the gradient of the output of a forward with its own qparams, adds a learned scale's share of it, and clips it
  * by the mask (node->saved). */
 float *oct_quantized_detach_grad(oct_context *cx, oct_node *node);

@@ -36,17 +36,15 @@ bool oct_is_layer(oct_member member); /* has weights: CONV or LINEAR */
 
 /* Checks that modules of types that fit can be fused: they are in one mode, and the batch norm has
  * the layer's channels. Adds to the record what does not agree, naming both modules. */
-oct_status oct_members_agree(oct_module *const *members, int count) OCT_NODISCARD;
+oct_status oct_members_agree(oct_module *const *members, int count);
 
 /* Fails for each hook that fusing these modules, in this order, would lose (NULL: an op): a pre hook of
  * all but the first one, a forward hook of all but the last one. */
-oct_status oct_fusion_check_hooks(oct_module *const *members, int count) OCT_NODISCARD;
+oct_status oct_fusion_check_hooks(oct_module *const *members, int count);
 
 /* Drops hooks; their handles become void. */
 void oct_drop_hooks(oct_module *module, bool pre, bool post);
 /* Puts a module in the place of `old`, which is detached, and moves the hooks to it. */
-oct_status oct_replace_with_hooks(oct_module **root, oct_module *old,
-                                  oct_module *made) OCT_NODISCARD;
+oct_status oct_replace_with_hooks(oct_module **root, oct_module *old, oct_module *made);
 /* Puts a new identity in the place of `old` in the same way; it is in the tree then. */
-oct_status oct_replace_by_identity(oct_module **root, oct_module *old,
-                                   oct_module **identity) OCT_NODISCARD;
+oct_status oct_replace_by_identity(oct_module **root, oct_module *old, oct_module **identity);

@@ -38,7 +38,7 @@ typedef struct oct_prepare_options {
  * with the module's path and the remedy; the model must then be thrown away. report (may be NULL)
  * receives the check report (report.h). */
 oct_status oct_prepare(oct_module **root, const oct_example *example,
-                       const oct_prepare_options *options, oct_text *report) OCT_NODISCARD;
+                       const oct_prepare_options *options, oct_text *report);
 
 /* Makes live batch norms use their running statistics even in training, in all QAT modules below
  * root. */
@@ -46,7 +46,7 @@ void oct_freeze_batch_norm(oct_module *root, bool frozen);
 /* Folds every fused batch norm into its layer (oct_qat_conv_fold) where that changes no code: a layer keeps
  * its batch norm if the scale of one of its channels would fall below the smallest one. Parameters change, so their
  * holders must collect them again. */
-oct_status oct_fold_batch_norm(oct_module *root) OCT_NODISCARD;
+oct_status oct_fold_batch_norm(oct_module *root);
 
 /* What the fake-quants of a model do. QAT observes and quantizes and needs training mode;
  * CALIBRATION observes the float model and needs training mode; it freezes batch norm, which is
@@ -59,4 +59,4 @@ typedef enum oct_fake_quant_state {
     OCT_STATE_FLOAT,
 } oct_fake_quant_state;
 /* Puts the model into a state; OCT_USAGE saying what to do first. */
-oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state) OCT_NODISCARD;
+oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state);

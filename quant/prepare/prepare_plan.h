@@ -67,14 +67,14 @@ typedef struct oct_prepare_plan {
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
 /* The steps after fusion, in this order: one of the two placements, groups, check, apply. */
-oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* or this */
-oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_placement(oct_prepare_plan *plan);
+oct_status oct_prepare_placement_eager(oct_prepare_plan *plan); /* or this */
+oct_status oct_prepare_scale_groups(oct_prepare_plan *plan);
+oct_status oct_prepare_check(oct_prepare_plan *plan);
+oct_status oct_prepare_apply(oct_prepare_plan *plan);
 
 /* Both placements begin with it: stubs are where they can be. */
-oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan);
 
 /* The number in the name of a module that is generated at a node, after those of the nodes before
  * `end` with its container and op. */
@@ -161,8 +161,7 @@ bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t node);
 /* "conv2d", for setters and targets; of what was fused by hand, the type that it was. */
 const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node);
 /* Notes a sentence for the report, unless the node has one. */
-oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_NODISCARD
-    OCT_PRINTF(2, 3);
+oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_PRINTF(2, 3);
 /* The same in a step that gathers problems: a failure is kept in plan->status. */
 static inline void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status)
 {

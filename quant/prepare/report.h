@@ -7,10 +7,10 @@
  * for each call site with its module, fusion and quantizer, then findings, each in words that a
  * newcomer understands: unfused batch norm, float fallbacks and why, shared modules, modules never
  * called, hooks dropped, ranges fixed. */
-oct_status oct_report_write(oct_text *text, const oct_module *root) OCT_NODISCARD;
+oct_status oct_report_write(oct_text *text, const oct_module *root);
 /* Writes the module tree with its fake-quants: state, observer, type, scheme, range, scale,
  * zero_point. */
-oct_status oct_tree_write(oct_text *text, const oct_module *root) OCT_NODISCARD;
+oct_status oct_tree_write(oct_text *text, const oct_module *root);
 
 /* For the parts of the check report: questions about one node of a prepared graph. */
 
@@ -27,4 +27,4 @@ bool oct_report_is_stub(const oct_graph_node *node);
 bool oct_report_is_identity(const oct_graph_node *node);
 
 /* Writes the findings of the check report, a numbered sentence each (report_findings.c). */
-oct_status oct_report_findings(oct_text *text, const oct_graph *g) OCT_NODISCARD;
+oct_status oct_report_findings(oct_text *text, const oct_graph *g);

@@ -78,7 +78,7 @@ typedef struct oct_flat oct_flat;
 /* Takes bytes that lie somewhere from a multiple of 64 on, borrowed until they are closed. Everything is checked, as of any
  * file that others may have made: places and counts, then the program itself (oct_program_check), but not what running it
  * costs. OCT_DATA with a sentence. The digest shows damage; it is no signature. */
-oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size) OCT_NODISCARD;
+oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size);
 void oct_flat_close(oct_flat **flat);
 /* The program, whose arrays are the file's own. */
 const oct_program *oct_flat_program(const oct_flat *flat);

@@ -22,7 +22,7 @@ typedef struct oct_net_source {
 
 /* Makes a net of a model that has passed the checks of its reader. The owner is released also on failure. */
 oct_status oct_net_create(oct_net **net, const oct_net_source *source,
-                          const oct_net_options *options) OCT_NODISCARD;
+                          const oct_net_options *options);
 
 /* What the library can do with models beside running flat files. Each is linked with one file that says so, called by its
  * name: quant/program/net_in_flat.c, io/model/net_in_runtime.c, io/model/net_in_octet.c. */

@@ -142,13 +142,13 @@ typedef struct oct_program {
 
 int64_t oct_inputs_numel(const oct_program *program); /* of one sample, all inputs together */
 /* Copies a program that has passed its check; *copy is to be freed by the caller, also on failure. */
-oct_status oct_program_copy(oct_program *copy, const oct_program *program) OCT_NODISCARD;
+oct_status oct_program_copy(oct_program *copy, const oct_program *program);
 void oct_program_free(oct_program *program);
 
 /* Every invariant that the runtime relies on: numbers in range, each value made once before use,
  * shapes that fit, arrays present, overflow bounds, total sizes within limits. Programs from files
  * pass through here before anything else touches them. */
-oct_status oct_program_check(const oct_program *program) OCT_NODISCARD;
+oct_status oct_program_check(const oct_program *program);
 
 /* Where the values of a program live in one block of memory: values that are never needed at the same time share bytes
  * (planner.c). */
@@ -162,8 +162,7 @@ int64_t oct_lowest_fit(const oct_interval *placed, int64_t count, const oct_inte
 
 /* Finds offsets[num_values] and *bytes for one sample, in units of 64; n samples use n times both. The
  * program's inputs and output belong to the caller and get no offset (-1). */
-oct_status oct_plan_values(const oct_program *program, int64_t *offsets,
-                           int64_t *bytes) OCT_NODISCARD;
+oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t *bytes);
 /* Sets last[v] to the last step that uses value v, or the one that makes it. */
 void oct_find_last_uses(const oct_program *program, int64_t *last);
 
@@ -174,14 +173,14 @@ typedef struct oct_program_cost {
     double work;
 } oct_program_cost;
 /* Finds the cost of one sample by the memory plan and the shapes of the steps. */
-oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost) OCT_NODISCARD;
+oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost);
 /* Refuses a program that takes more than these for a sample, or more than twice the work for its golden inputs: a small
  * file may ask for a lot. OCT_DATA with what to do if it is trusted. */
 #define OCT_PROGRAM_BYTES ((int64_t)1 << 28)
 #define OCT_PROGRAM_WORK 0x1p36
 #define OCT_ALLOW_LARGE                                                                            \
     "; if you trust it, --allow-large, or `large` in options, takes it all the same"
-oct_status oct_program_check_costs(const oct_program *program, int64_t golden) OCT_NODISCARD;
+oct_status oct_program_check_costs(const oct_program *program, int64_t golden);
 
 /* Who runs float fallbacks; the integer runtime itself knows no float layer. Samples are run one by
  * one, so results do not depend on who goes together in a batch. */
@@ -193,7 +192,7 @@ typedef struct oct_fallback_host {
 
 /* The constants of a program in the layout of this machine's kernels, which any number of its runtimes may share. */
 typedef struct oct_packed oct_packed;
-oct_status oct_packed_create(oct_packed **packed, const oct_program *program) OCT_NODISCARD;
+oct_status oct_packed_create(oct_packed **packed, const oct_program *program);
 void oct_packed_destroy(oct_packed **packed);
 
 /* A program made ready for this machine: weights packed, one block of memory planned. It is for one thread at a time. */
@@ -211,17 +210,17 @@ enum { OCT_RUNTIME_THREADS_MAX = 1024 };
 /* options: NULL for the defaults. The program is borrowed and must outlive the runtime. OCT_PREPARE if it has float
  * fallbacks and there is no host. */
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
-                              const oct_runtime_options *options) OCT_NODISCARD;
+                              const oct_runtime_options *options);
 void oct_runtime_destroy(oct_runtime **runtime);
 /* input[i]: samples x values[inputs[i]], output: samples x values[output], float or, of class numbers,
  * int32_t; the bits do not depend on the rounding mode. OCT_USAGE for more samples than max_batch, and while another thread
  * runs it. Does not allocate. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
-                           void *output) OCT_NODISCARD;
+                           void *output);
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,
                              size_t bytes);
 /* Runs and calls watch for each value as it is made (data of all samples): certificates and golden
  * vectors look at every layer. watch NULL: only runs. */
 oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,
-                             void *output, oct_watch_fn watch, void *user) OCT_NODISCARD;
+                             void *output, oct_watch_fn watch, void *user);
 size_t oct_runtime_bytes(const oct_runtime *runtime);

@@ -152,12 +152,11 @@ static inline bool oct_is_size(int64_t dim)
 }
 
 /* Adds the program as text, without the numbers in its arrays (program_text.c says how). */
-oct_status oct_program_write_text(const oct_program *program, oct_text *text) OCT_NODISCARD;
+oct_status oct_program_write_text(const oct_program *program, oct_text *text);
 /* Reads such a text, which need not end in NUL: OCT_DATA with the line and what is wrong with it. *program is to be freed
  * by the caller, also on failure. Arrays of steps are missing yet, as are the data of those of float fallbacks; numbers
  * are within the bounds of their fields; whether it is a program says oct_program_check. */
-oct_status oct_program_read_text(oct_program *program, const char *text,
-                                 size_t bytes) OCT_NODISCARD;
+oct_status oct_program_read_text(oct_program *program, const char *text, size_t bytes);
 
 /* The number of elements of an array, in a step that has passed the check. */
 int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
@@ -172,26 +171,25 @@ extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 
 /* Checks the sizes of a window, none of whose pads is larger than max_padding, and the output plane that
  * follows from it; ceil: as oct_pool_geometry has it. */
-oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding) OCT_NODISCARD;
+oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding);
 /* Checks that the shape is that of input 0, which may enter flattened, and of the output. */
 oct_status oct_check_plane(const oct_program *program, const oct_step *step,
-                           const oct_conv_shape *s) OCT_NODISCARD;
+                           const oct_conv_shape *s);
 /* Checks the window and the plane of a pool, that each window sees a part of the input, and that channels and qparams
  * stay. */
-oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+oct_status oct_check_pool(const oct_program *program, const oct_step *step);
 /* Checks that the table is there, with one entry for each code of input 0. */
 oct_status oct_check_table(const oct_program *program, const oct_step *step, const void *table,
-                           int64_t size) OCT_NODISCARD;
+                           int64_t size);
 /* Checks that input i has the output's shape. */
-oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
-                                int i) OCT_NODISCARD;
+oct_status oct_check_same_shape(const oct_program *program, const oct_step *step, int i);
 /* Checks that the output has the shape that two inputs broadcast to (core/tensor/broadcast.h). */
-oct_status oct_check_broadcast(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+oct_status oct_check_broadcast(const oct_program *program, const oct_step *step);
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
-                            int32_t hi) OCT_NODISCARD;
+                            int32_t hi);
 /* Checks that the output's codes mean what input 0's do. */
-oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step);
 
 /* Computes n elements of the output from as many codes of both inputs. */
 typedef void oct_broadcast_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,

@@ -155,18 +155,17 @@ typedef struct oct_train_step {
  * samples. */
 oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
                                  const oct_optim_config *config, int64_t batch, int64_t leaf,
-                                 const oct_collective *group) OCT_NODISCARD;
+                                 const oct_collective *group);
 void oct_train_step_destroy(oct_train_step *step);
 /* Takes up the tree's parameters and quantizers as they are now, with memory of its own; the optimizer
  * starts anew. Call it when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step
  * or forward. */
-oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root) OCT_NODISCARD;
+oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root);
 /* Averages the weights from the next update on, in optim.average (core/optim/optim.h); what the average began
  * with is forgotten, also whenever the step is rebound. */
-oct_status oct_train_step_average(oct_train_step *step,
-                                  const oct_average_options *options) OCT_NODISCARD;
+oct_status oct_train_step_average(oct_train_step *step, const oct_average_options *options);
 /* Gives back the memory of forward and backward, and takes new: where a model starts to need less. */
-oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
+oct_status oct_train_step_renew_memory(oct_train_step *step);
 
 /* Collective: one step at this learning rate. OCT_NUMERIC when the loss, a gradient or a range is not finite;
  * nothing is learned then, and the next step goes on as if this one had not been (only batch norms may have seen
@@ -177,34 +176,32 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * The backward gives back the memory of the forward while it goes: tensors of the forward may not be read
  * after it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
-                              oct_step_result *result) OCT_NODISCARD;
+                              oct_step_result *result);
 /* Collective: one step of several batches: begin, with their number and that of all their samples, then accumulate
  * for each of them, then update. After a failure the next begin forgets what was learned. */
-oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples,
-                                float lr) OCT_NODISCARD;
+oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples, float lr);
 /* Adds the gradients of one of the announced batches to the sums of the update. */
-oct_status oct_train_step_accumulate(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
+oct_status oct_train_step_accumulate(oct_train_step *step, const oct_batch *batch);
 /* Updates parameters, ranges and averages by these sums, after the last batch. */
-oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
+oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result);
 /* Not collective: computes the leaf of the last step's audit again, from the state before that step, which this rank
  * then has again as it was. batch: that of the leaf, but its arrays begin with the leaf's samples. Gradients are lost.
  * OCT_NUMERIC where what was finite is not. */
 oct_status oct_train_step_replay_leaf(oct_train_step *step, const oct_batch *batch,
-                                      uint64_t *digest) OCT_NODISCARD;
+                                      uint64_t *digest);
 /* Not collective: digests a slice of the state of training: calls with all slices see every byte. */
 oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
-                                 uint64_t *digest) OCT_NODISCARD;
+                                 uint64_t *digest);
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
  * in training mode observers see it (calibration). y (may be NULL): the output of this rank's samples,
  * float or, of class numbers, int32_t. */
-oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
-                                  void *y) OCT_NODISCARD;
+oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, void *y);
 /* Collective: such a forward with loss and metric of the batch, both NaN where it has no goals. y: for who has run it
  * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
 oct_status oct_train_step_evaluate(oct_train_step *step, const oct_batch *batch, float *y,
-                                   int64_t n, oct_step_result *result) OCT_NODISCARD;
+                                   int64_t n, oct_step_result *result);
 /* Collective: oct_train_step_evaluate of several batches: begin (lr 0), then evaluate_add for each of them, then evaluate_end. */
 oct_status oct_train_step_evaluate_add(oct_train_step *step, const oct_batch *batch, float *y,
-                                       int64_t n) OCT_NODISCARD;
+                                       int64_t n);
 /* Moves the ranges by what all batches have shown, and reports their mean loss and metric. */
-oct_status oct_train_step_evaluate_end(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
+oct_status oct_train_step_evaluate_end(oct_train_step *step, oct_step_result *result);

@@ -73,27 +73,27 @@ Test(status, fail_starts_anew_and_add_keeps_the_first_code)
 
 Test(status, prefixes_go_before_the_first_problem_only)
 {
-    oct_fail(OCT_USAGE, "first");
-    oct_fail_add(OCT_USAGE, "second");
+    (void)oct_fail(OCT_USAGE, "first");
+    (void)oct_fail_add(OCT_USAGE, "second");
     cr_assert_eq(oct_fail_prefix("inner %d", 1), OCT_USAGE);
-    oct_fail_prefix("outer");
+    (void)oct_fail_prefix("outer");
     cr_assert_str_eq(oct_error_message(0), "outer: inner 1: first");
     cr_assert_str_eq(oct_error_message(1), "second");
 }
 
 Test(status, the_record_may_be_an_argument_of_its_successor)
 {
-    oct_fail(OCT_DATA, "the cause");
-    oct_fail(OCT_LOST, "rank 3: %s", oct_error_message(0));
+    (void)oct_fail(OCT_DATA, "the cause");
+    (void)oct_fail(OCT_LOST, "rank 3: %s", oct_error_message(0));
     cr_assert_str_eq(oct_error_message(0), "rank 3: the cause");
-    oct_fail_add(OCT_LOST, "again %s", oct_error_message(0));
+    (void)oct_fail_add(OCT_LOST, "again %s", oct_error_message(0));
     cr_assert_str_eq(oct_error_message(1), "again rank 3: the cause");
 }
 
 Test(status, problems_beyond_the_room_are_counted)
 {
     for (int i = 0; i < 100; i++)
-        oct_fail_add(OCT_USAGE, "problem %d", i);
+        (void)oct_fail_add(OCT_USAGE, "problem %d", i);
     cr_assert_eq(oct_error_count(), 64);
     cr_assert_str_eq(oct_error_message(62), "problem 62");
     cr_assert_str_eq(oct_error_message(63), "and 37 more");
@@ -104,13 +104,13 @@ Test(status, texts_beyond_the_room_are_counted_or_cut)
 {
     static char big[20000];
     memset(big, 'x', sizeof big - 1);
-    oct_fail(OCT_USAGE, "%s", big);
+    (void)oct_fail(OCT_USAGE, "%s", big);
     cr_assert_eq(strlen(oct_error_message(0)), 16383);
-    oct_fail_add(OCT_USAGE, "second");
+    (void)oct_fail_add(OCT_USAGE, "second");
     cr_assert_str_eq(oct_error_message(1), "and 1 more");
-    oct_fail_prefix("no room");
+    (void)oct_fail_prefix("no room");
     cr_assert_eq(strlen(oct_error_message(0)), 16383);
-    oct_fail(OCT_USAGE, "after");
+    (void)oct_fail(OCT_USAGE, "after");
     cr_assert_eq(oct_error_count(), 1);
 }
 
@@ -118,13 +118,13 @@ static void *fail_elsewhere(void *unused)
 {
     (void)unused;
     size_t before = oct_error_count();
-    oct_fail(OCT_NUMERIC, "elsewhere");
+    (void)oct_fail(OCT_NUMERIC, "elsewhere");
     return before == 0 ? NULL : (void *)&fail_elsewhere;
 }
 
 Test(status, each_thread_has_its_own_record)
 {
-    oct_fail(OCT_DATA, "here");
+    (void)oct_fail(OCT_DATA, "here");
     pthread_t thread;
     void *wrong;
     pthread_create(&thread, NULL, fail_elsewhere, NULL);

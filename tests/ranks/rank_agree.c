@@ -7,16 +7,16 @@ static oct_status fail_as_asked(int rank, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "all") == 0) {
-            oct_fail(OCT_USAGE, "recipe.yaml:3: no such model");
+            (void)oct_fail(OCT_USAGE, "recipe.yaml:3: no such model");
             return oct_fail_add(OCT_USAGE, "recipe.yaml:9: no such optimizer");
         }
         if (strcmp(argv[i], "long") == 0 && rank == 1) {
             for (int k = 0; k < 50; k++)
-                oct_fail_add(OCT_DATA, "problem %d: %0100d", k, k);
+                (void)oct_fail_add(OCT_DATA, "problem %d: %0100d", k, k);
             return OCT_DATA;
         }
         if (rank_number(argv[i]) == rank) {
-            oct_fail(OCT_DATA, "batch_%d.bin: truncated\nread 3 of 10 bytes", rank);
+            (void)oct_fail(OCT_DATA, "batch_%d.bin: truncated\nread 3 of 10 bytes", rank);
             return oct_fail_add(OCT_DATA, "second sentence of %d", rank);
         }
     }

@@ -108,80 +108,79 @@ typedef struct oct_move_map {
 /* Layers with parameters; those of convolutions and linear layers are 0 before oct_init_parameters. Batch norms: eps 1e-5,
  * momentum 0.1. */
 OCT_API oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
-                                     bool bias) OCT_NODISCARD;
+                                     bool bias);
 OCT_API oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out,
-                                               oct_conv_geometry g, bool bias) OCT_NODISCARD;
-OCT_API oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out,
-                                     bool bias) OCT_NODISCARD;
-OCT_API oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
-OCT_API oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps) OCT_NODISCARD;
+                                               oct_conv_geometry g, bool bias);
+OCT_API oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias);
+OCT_API oct_status oct_batch_norm_create(oct_module **m, int64_t channels);
+OCT_API oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps);
 OCT_API oct_status oct_group_norm_create(oct_module **m, int64_t groups, int64_t channels,
-                                         double eps) OCT_NODISCARD;
+                                         double eps);
 /* channels slopes, 0.25 at first; 1: one for all */
-OCT_API oct_status oct_prelu_create(oct_module **m, int64_t channels) OCT_NODISCARD;
+OCT_API oct_status oct_prelu_create(oct_module **m, int64_t channels);
 /* shape: of the parameter, 1 to 3 dimensions, without the batch */
-OCT_API oct_status oct_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
-OCT_API oct_status oct_add_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
-OCT_API oct_status oct_mul_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+OCT_API oct_status oct_parameter_create(oct_module **m, oct_shape shape);
+OCT_API oct_status oct_add_parameter_create(oct_module **m, oct_shape shape);
+OCT_API oct_status oct_mul_parameter_create(oct_module **m, oct_shape shape);
 
 /* Operations as modules; what they compute is said at the operations. Those of several tensors are called by
  * oct_module_call. */
-OCT_API oct_status oct_relu_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_relu6_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_clip_create(oct_module **m, double lo, double hi) OCT_NODISCARD;
-OCT_API oct_status oct_sigmoid_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_silu_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_hard_swish_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_leaky_relu_create(oct_module **m, double slope) OCT_NODISCARD;
-OCT_API oct_status oct_hard_sigmoid_create(oct_module **m, double alpha, double beta) OCT_NODISCARD;
-OCT_API oct_status oct_tanh_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_gelu_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_gelu_tanh_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_elu_create(oct_module **m, double alpha) OCT_NODISCARD;
-OCT_API oct_status oct_softplus_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_softsign_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_thresholded_relu_create(oct_module **m, double threshold) OCT_NODISCARD;
-OCT_API oct_status oct_exp_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_logarithm_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_sqrt_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_abs_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_neg_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_square_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_reciprocal_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_erf_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_power_create(oct_module **m, double exponent) OCT_NODISCARD;
-OCT_API oct_status oct_softmax_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_argmax_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_dropout_create(oct_module **m, double p) OCT_NODISCARD;
-OCT_API oct_status oct_add_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_sub_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_mul_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_div_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_matmul_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_concat_create(oct_module **m) OCT_NODISCARD; /* two or more inputs */
-OCT_API oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
-OCT_API oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
-OCT_API oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
-OCT_API oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
-OCT_API oct_status oct_global_avg_pool_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_mean_create(oct_module **m, int axis, bool keep) OCT_NODISCARD;
-OCT_API oct_status oct_mean_hw_create(oct_module **m, bool keep) OCT_NODISCARD;
+OCT_API oct_status oct_relu_create(oct_module **m);
+OCT_API oct_status oct_relu6_create(oct_module **m);
+OCT_API oct_status oct_clip_create(oct_module **m, double lo, double hi);
+OCT_API oct_status oct_sigmoid_create(oct_module **m);
+OCT_API oct_status oct_silu_create(oct_module **m);
+OCT_API oct_status oct_hard_swish_create(oct_module **m);
+OCT_API oct_status oct_leaky_relu_create(oct_module **m, double slope);
+OCT_API oct_status oct_hard_sigmoid_create(oct_module **m, double alpha, double beta);
+OCT_API oct_status oct_tanh_create(oct_module **m);
+OCT_API oct_status oct_gelu_create(oct_module **m);
+OCT_API oct_status oct_gelu_tanh_create(oct_module **m);
+OCT_API oct_status oct_elu_create(oct_module **m, double alpha);
+OCT_API oct_status oct_softplus_create(oct_module **m);
+OCT_API oct_status oct_softsign_create(oct_module **m);
+OCT_API oct_status oct_thresholded_relu_create(oct_module **m, double threshold);
+OCT_API oct_status oct_exp_create(oct_module **m);
+OCT_API oct_status oct_logarithm_create(oct_module **m);
+OCT_API oct_status oct_sqrt_create(oct_module **m);
+OCT_API oct_status oct_abs_create(oct_module **m);
+OCT_API oct_status oct_neg_create(oct_module **m);
+OCT_API oct_status oct_square_create(oct_module **m);
+OCT_API oct_status oct_reciprocal_create(oct_module **m);
+OCT_API oct_status oct_erf_create(oct_module **m);
+OCT_API oct_status oct_power_create(oct_module **m, double exponent);
+OCT_API oct_status oct_softmax_create(oct_module **m);
+OCT_API oct_status oct_argmax_create(oct_module **m);
+OCT_API oct_status oct_dropout_create(oct_module **m, double p);
+OCT_API oct_status oct_add_create(oct_module **m);
+OCT_API oct_status oct_sub_create(oct_module **m);
+OCT_API oct_status oct_mul_create(oct_module **m);
+OCT_API oct_status oct_div_create(oct_module **m);
+OCT_API oct_status oct_matmul_create(oct_module **m);
+OCT_API oct_status oct_concat_create(oct_module **m); /* two or more inputs */
+OCT_API oct_status oct_add_scalar_create(oct_module **m, double value);
+OCT_API oct_status oct_mul_scalar_create(oct_module **m, double value);
+OCT_API oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g);
+OCT_API oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g);
+OCT_API oct_status oct_global_avg_pool_create(oct_module **m);
+OCT_API oct_status oct_mean_create(oct_module **m, int axis, bool keep);
+OCT_API oct_status oct_mean_hw_create(oct_module **m, bool keep);
 OCT_API oct_status oct_interpolate_create(oct_module **m, int64_t h, int64_t w,
-                                          oct_interpolation mode) OCT_NODISCARD;
-OCT_API oct_status oct_flatten_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
-OCT_API oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;
-OCT_API oct_status oct_move_create(oct_module **m, const oct_move_map *map) OCT_NODISCARD;
-OCT_API oct_status oct_pad_create(oct_module **m, const oct_padding *padding) OCT_NODISCARD;
+                                          oct_interpolation mode);
+OCT_API oct_status oct_flatten_create(oct_module **m);
+OCT_API oct_status oct_reshape_create(oct_module **m, oct_shape shape);
+OCT_API oct_status oct_squeeze_create(oct_module **m);
+OCT_API oct_status oct_squeeze_dim_create(oct_module **m, int dim);
+OCT_API oct_status oct_move_create(oct_module **m, const oct_move_map *map);
+OCT_API oct_status oct_pad_create(oct_module **m, const oct_padding *padding);
 /* two inputs: logits and target */
-OCT_API oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing) OCT_NODISCARD;
-OCT_API oct_status oct_identity_create(oct_module **m) OCT_NODISCARD;
+OCT_API oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing);
+OCT_API oct_status oct_identity_create(oct_module **m);
 
 /* Up to 64 modules that are called one after another. */
-OCT_API oct_status oct_sequential_create(oct_module **m) OCT_NODISCARD;
+OCT_API oct_status oct_sequential_create(oct_module **m);
 /* Takes *item over (set to NULL), also on failure; its name is its number. */
-OCT_API oct_status oct_sequential_append(oct_module *sequential, oct_module **item) OCT_NODISCARD;
+OCT_API oct_status oct_sequential_append(oct_module *sequential, oct_module **item);
 /* A convolution without bias that keeps the size of the plane (but for the stride), batch norm and perhaps relu: three
  * modules of a sequential. */
 typedef struct oct_conv_bn {
@@ -189,17 +188,17 @@ typedef struct oct_conv_bn {
     int kernel, stride; /* 0: 3 and 1 */
     bool relu;
 } oct_conv_bn;
-OCT_API oct_status oct_append_conv_bn(oct_module *sequential, const oct_conv_bn *l) OCT_NODISCARD;
+OCT_API oct_status oct_append_conv_bn(oct_module *sequential, const oct_conv_bn *l);
 
 /* Where a network that is quantized makes codes of floats, and floats of codes; in a float network the identity. */
-OCT_API oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
-OCT_API oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
+OCT_API oct_status oct_quant_stub_create(oct_module **m);
+OCT_API oct_status oct_dequant_stub_create(oct_module **m);
 
 /* Sets initial values as a pure function of the seed and of the place of each parameter in the tree: convolutions and
  * linear layers Kaiming normal, fan-out for convolutions and fan-in for linear (He et al. 2015), biases 0, gamma 1, beta
  * 0, running mean 0, running variance 1; parameters that are values or are added normal with deviation 0.02, those that
  * are multiplied with 1. Parameters of modules of one's own stay as they are. */
-OCT_API oct_status oct_init_parameters(oct_module *root, uint64_t seed) OCT_NODISCARD;
+OCT_API oct_status oct_init_parameters(oct_module *root, uint64_t seed);
 
 /* ---- calls and operations, in a forward ---- */
 
@@ -398,10 +397,9 @@ typedef struct oct_module_spec {
 } oct_module_spec;
 
 /* args: the struct of arguments; NULL: zeros, or there are none. Of several threads each may make modules of one spec. */
-OCT_API oct_status oct_module_create(oct_module **m, const oct_module_spec *spec,
-                                     const void *args) OCT_NODISCARD;
+OCT_API oct_status oct_module_create(oct_module **m, const oct_module_spec *spec, const void *args);
 /* Makes a spec known to model files that hold modules of it. Its first oct_module_create does so too. */
-OCT_API oct_status oct_module_spec_register(const oct_module_spec *spec) OCT_NODISCARD;
+OCT_API oct_status oct_module_spec_register(const oct_module_spec *spec);
 /* Destroys the module with children, parameters and buffers, and sets *m to NULL; NULL is allowed. */
 OCT_API void oct_module_destroy(oct_module **m);
 OCT_API void *oct_module_data(oct_module *m); /* NULL: it has none, or is a layer of Octet */
@@ -413,15 +411,15 @@ OCT_API bool oct_module_is_training(const oct_module *m);     /* new modules tra
  * The slot lies in the module's data: a prepare may put another module there. Names: [a-z0-9_]+, at most 63 letters,
  * unique among children, parameters and buffers. */
 OCT_API oct_status oct_module_add(oct_module *self, const char *name, oct_module **slot,
-                                  oct_status created) OCT_NODISCARD;
+                                  oct_status created);
 /* Creates a parameter (zeros), which the module owns. decay: weight decay applies to it. */
 OCT_API oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape,
-                                        bool decay, oct_param **param) OCT_NODISCARD;
+                                        bool decay, oct_param **param);
 OCT_API float *oct_param_values(oct_param *param); /* row-major */
 /* Creates a buffer (zeros), which is saved with the module but not trained. data: T **, set to its memory, which lives as
  * long as the module. */
 OCT_API oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
-                                         oct_shape shape, void *data) OCT_NODISCARD;
+                                         oct_shape shape, void *data);
 /* The module at a path below root, such as "layers.0.conv", and the parameter of this name in a module ("weight"); NULL:
  * there is none. */
 OCT_API oct_module *oct_module_find(oct_module *root, const char *path);
@@ -438,9 +436,9 @@ typedef struct oct_hook_handle {
 } oct_hook_handle;
 /* Add a hook after those that are there; the handle, or NULL, removes it. */
 OCT_API oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
-                                       oct_hook_handle *handle) OCT_NODISCARD;
+                                       oct_hook_handle *handle);
 OCT_API oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user,
-                                   oct_hook_handle *handle) OCT_NODISCARD;
+                                   oct_hook_handle *handle);
 /* Removing twice, or after the module's end, is harmless. A hook may remove itself while it runs, but no other hook of
  * its module. */
 OCT_API void oct_hook_remove(oct_hook_handle *handle);

@@ -25,11 +25,19 @@
 #endif
 #define OCT_API __attribute__((visibility("default")))
 #define OCT_NODISCARD __attribute__((warn_unused_result))
+/* The same of a type: compilers warn where a function's result of it is not used. */
+#if defined(__clang__)
+#define OCT_NODISCARD_TYPE OCT_NODISCARD
+#elif __GNUC__ >= 10
+#define OCT_NODISCARD_TYPE [[nodiscard]]
+#else
+#define OCT_NODISCARD_TYPE
+#endif
 #define OCT_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
 OCT_BEGIN_DECLS
 
-typedef enum oct_status {
+__extension__ typedef enum OCT_NODISCARD_TYPE oct_status {
     OCT_OK,       /* done */
     OCT_MISMATCH, /* done, and two things differ that should be the same */
     OCT_USAGE,    /* an argument, an option or a recipe is wrong */

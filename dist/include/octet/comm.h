@@ -32,12 +32,11 @@ typedef struct oct_comm oct_comm;
  * deadline_s: seconds that a rank waits for another before it is called lost; 0: 300. *comm is NULL after a failure:
  * OCT_USAGE where MPI is finalized, or where srun has started several processes that cannot find each other. Any number
  * may be open, and be opened again. */
-OCT_API oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
+OCT_API oct_status oct_comm_open(oct_comm **comm, double deadline_s);
 /* The same for a communicator of the program, such as a part of MPI_COMM_WORLD, which stays its own and may be freed.
  * fortran_handle: MPI_Comm_c2f of it. OCT_USAGE where MPI is not initialized, or the handle is MPI_COMM_NULL, an
  * intercommunicator, or none that MPI knows. */
-OCT_API oct_status oct_comm_open_mpi(oct_comm **comm, int fortran_handle,
-                                     double deadline_s) OCT_NODISCARD;
+OCT_API oct_status oct_comm_open_mpi(oct_comm **comm, int fortran_handle, double deadline_s);
 /* Waits for the other ranks to come here, too, unless one is lost; frees the communicator and sets *comm to NULL. NULL is
  * allowed. Trainings on it are destroyed before. */
 OCT_API void oct_comm_close(oct_comm **comm);

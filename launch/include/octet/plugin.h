@@ -68,9 +68,9 @@ __attribute__((visibility("default"))) const oct_plugin *oct_plugin_entry(void);
 /* Brings the parts of a plug-in, to be named in the settings of a training: for a program's own ones. Called again with
  * the same plug-in it does nothing. OCT_USAGE: the plug-in has another ABI, a part is incomplete, or a name is taken; then
  * nothing of it is there. Neither function may run while another thread uses Octet. */
-OCT_API oct_status oct_plugin_register(const oct_plugin *plugin) OCT_NODISCARD;
+OCT_API oct_status oct_plugin_register(const oct_plugin *plugin);
 /* Loads the plug-in at a path, or of this name in a folder of OCT_PLUGIN_PATH; it stays for the rest of the process. */
-OCT_API oct_status oct_plugin_load(const char *path) OCT_NODISCARD;
+OCT_API oct_status oct_plugin_load(const char *path);
 
 OCT_END_DECLS
 

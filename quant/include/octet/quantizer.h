@@ -126,10 +126,10 @@ OCT_API const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name);
  * when a name is unknown (naming those that exist), there is no fusion of such members, members are in different modes, or
  * the batch norm has other channels than the layer. */
 OCT_API oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,
-                                    bool drop_hooks) OCT_NODISCARD;
+                                    bool drop_hooks);
 /* Fuses all lists or nothing. Each list ends with NULL, the lists end with NULL. */
 OCT_API oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *lists,
-                                         bool drop_hooks) OCT_NODISCARD;
+                                         bool drop_hooks);
 
 OCT_END_DECLS
 

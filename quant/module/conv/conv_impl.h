@@ -64,8 +64,7 @@ typedef struct oct_qat_saved {
 } oct_qat_saved;
 
 /* Allocates arrays of n channels, none dead: in a call's context, or where cx is NULL until oct_channels_free. */
-oct_status oct_channels_alloc(oct_channels *ch, oct_context *cx, int64_t n,
-                              int64_t groups) OCT_NODISCARD;
+oct_status oct_channels_alloc(oct_channels *ch, oct_context *cx, int64_t n, int64_t groups);
 void oct_channels_free(oct_channels *ch);
 /* Returns the arrays of norm group g: those that exist once for each group begin at its part. */
 oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g);
@@ -104,7 +103,7 @@ float oct_folded_scale(float weight_scale, double gain);
 /* Computes the kernel's constants from mean, inv_std and the scales. OCT_NUMERIC when a parameter is not
  * finite. */
 oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale,
-                             oct_channels *ch, int64_t n) OCT_NODISCARD;
+                             oct_channels *ch, int64_t n);
 /* Clears the weights of dead channels, whose accumulators count as 0: without weights they are. */
 void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes);
 /* Describes how accumulators become outputs: constants of the channels, and bounds of the codes and of the gradient by
@@ -113,7 +112,7 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
                              const oct_tensor *addend, const oct_channels *ch);
 /* Fills in a step whose conv.shape is set: codes, biases, multipliers, bounds. addend: the second input, or NULL. */
 oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
-                              const oct_value *addend) OCT_NODISCARD;
+                              const oct_value *addend);
 
 /* The accumulators of this rank's samples, which go by tile by tile, a block of positions at a time;
  * several times where batch norm or the scale follow from them. Scratch that ends with the op. */

@@ -6,7 +6,7 @@
 
 /* y = x * (1 + gain[c]) for each channel c. */
 extern const oct_module_spec channel_gate;
-oct_status channel_gate_create(oct_module **m, int64_t channels) OCT_NODISCARD;
+oct_status channel_gate_create(oct_module **m, int64_t channels);
 
 extern const oct_observer shrunk_observer;
 extern const oct_fake_quant_kind leaky_fake_quant;
