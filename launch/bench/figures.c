@@ -339,9 +339,7 @@ static oct_status bench_size(oct_bench *bench, int64_t n)
         group->size, group->size > 1 ? "s" : "", 1e3 * each, mb / each, 1e3 * s.copy, beside);
 out:
     if (s.rows) group->rows_free(group, &s.rows);
-    oct_free(&s.copied);
-    oct_free(&s.seconds);
-    oct_free(&s.native);
+    OCT_FREE_ALL(&s.copied, &s.seconds, &s.native);
     return status;
 }
 

@@ -55,9 +55,7 @@ static oct_status make_block(block *b, oct_product_fn *product, int col_tile, in
 
 static void free_block(block *b)
 {
-    oct_free(&b->words);
-    oct_free(&b->panels);
-    oct_free(&b->acc);
+    OCT_FREE_ALL(&b->words, &b->panels, &b->acc);
 }
 
 static void multiply(void *user)

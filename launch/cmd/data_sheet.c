@@ -277,9 +277,7 @@ out:
     json_decref(facts);
     oct_loader_deinit(&d.loader);
     oct_loader_deinit(&d.plain);
-    oct_free(&d.order);
-    oct_free(&d.chosen);
-    oct_free(&d.images);
+    OCT_FREE_ALL(&d.order, &d.chosen, &d.images);
     oct_image_free(&d.picture);
     oct_image_free(&d.spare);
     return status;

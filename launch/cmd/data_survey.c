@@ -277,9 +277,7 @@ out:
         if (p.image) oct_image_free(&p.image[i]);
         if (p.map) oct_image_free(&p.map[i]);
     }
-    oct_free(&p.image);
-    oct_free(&p.map);
-    oct_free(&p.block);
+    OCT_FREE_ALL(&p.image, &p.map, &p.block);
     return status;
 }
 
@@ -351,9 +349,7 @@ void oct_survey_free(oct_survey *survey)
 {
     for (int k = 0; k < 2; k++) {
         oct_survey_split *split = &survey->split[k];
-        oct_free(&split->samples);
-        oct_free(&split->of_class);
-        oct_free(&split->sizes);
+        OCT_FREE_ALL(&split->samples, &split->of_class, &split->sizes);
         for (int i = 0; i < OCT_SURVEY_NAMED; i++)
             oct_free(&split->sentence[i]);
     }

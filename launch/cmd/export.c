@@ -291,10 +291,7 @@ static oct_status run_export(const oct_args *args)
     oct_exported_free(&e->made);
     oct_float_network_close(&e->network);
     oct_subject_close(&e->subject);
-    oct_free(&e->path);
-    oct_free(&e->beside_path);
-    oct_free(&e->golden_path);
-    oct_free(&e->name);
+    OCT_FREE_ALL(&e->path, &e->beside_path, &e->golden_path, &e->name);
     return status;
 }
 

@@ -87,9 +87,7 @@ oct_status oct_device_of(oct_device *d, const oct_program *program)
         d->all[OCT_DEVICE_PRODUCTS] += figure[OCT_DEVICE_PRODUCTS];
     }
 out:
-    oct_free(&offsets);
-    oct_free(&last);
-    oct_free(&constants);
+    OCT_FREE_ALL(&offsets, &last, &constants);
     if (status != OCT_OK) oct_device_free(d);
     return status;
 }

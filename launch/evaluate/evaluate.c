@@ -92,9 +92,7 @@ oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oc
 
 void oct_outputs_free(oct_outputs *o)
 {
-    oct_free(&o->y);
-    oct_free(&o->labels);
-    oct_free(&o->values);
+    OCT_FREE_ALL(&o->y, &o->labels, &o->values);
     *o = (oct_outputs){0};
 }
 

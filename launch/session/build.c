@@ -349,9 +349,7 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
                               "inspect --tree` lists the paths",
                               path);
     }
-    oct_free(&setters.words);
-    oct_free(&setters.templates);
-    oct_free(&setters.list);
+    OCT_FREE_ALL(&setters.words, &setters.templates, &setters.list);
     return status;
 }
 

@@ -185,10 +185,8 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);
     oct_loader_deinit(&trainer->audit.loader);
-    oct_free(&trainer->audit.images);
-    oct_free(&trainer->straggler.own_ns);
-    oct_free(&trainer->images);
-    oct_free(&trainer->logits);
+    OCT_FREE_ALL(&trainer->audit.images, &trainer->straggler.own_ns, &trainer->images,
+                 &trainer->logits);
     oct_text_free(&trainer->report);
     oct_text_free(&trainer->exports);
 }

@@ -21,20 +21,13 @@ void oct_graph_destroy(oct_graph **graph)
     if (!self) return;
     for (size_t i = 0; i < self->num_nodes; i++) {
         oct_graph_node *node = &self->nodes[i];
-        oct_free(&node->op);
-        oct_free(&node->path);
-        oct_free(&node->fusion);
-        oct_free(&node->note);
-        oct_free(&node->decider);
+        OCT_FREE_ALL(&node->op, &node->path, &node->fusion, &node->note, &node->decider);
     }
     for (size_t i = 0; i < self->num_blocks; i++)
         oct_free(&self->blocks[i].name);
     for (size_t i = 0; i < self->num_slots; i++)
         oct_free(&self->slots[i]);
-    oct_free(&self->nodes);
-    oct_free(&self->values);
-    oct_free(&self->blocks);
-    oct_free(&self->carried);
+    OCT_FREE_ALL(&self->nodes, &self->values, &self->blocks, &self->carried);
     for (int mode = 0; mode < OCT_MODES; mode++)
         oct_free(&self->scopes[mode]);
     oct_free(&self->slots);

@@ -257,11 +257,7 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
     OCT_TRY_OUT(add_nodes(&b));
     copy_inputs_and_outputs(&b);
 out:
-    oct_free(&b.run_of);
-    oct_free(&b.first_of);
-    oct_free(&b.block_of);
-    oct_free(&b.scope_of);
-    oct_free(&b.kept_before);
+    OCT_FREE_ALL(&b.run_of, &b.first_of, &b.block_of, &b.scope_of, &b.kept_before);
     if (status != OCT_OK) oct_graph_destroy(graph);
     return status;
 }

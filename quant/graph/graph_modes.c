@@ -325,13 +325,7 @@ oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training)
     eval->output[OCT_MODE_TRAINING] = m.value[train->output[OCT_MODE_EVALUATION]];
     eval->num_inputs[OCT_MODE_TRAINING] = train->num_inputs[OCT_MODE_EVALUATION];
 out:
-    oct_free(&m.match);
-    oct_free(&m.new_eval);
-    oct_free(&m.new_train);
-    oct_free(&m.value);
-    oct_free(&m.block);
-    oct_free(&m.best);
-    oct_free(&m.nodes);
+    OCT_FREE_ALL(&m.match, &m.new_eval, &m.new_train, &m.value, &m.block, &m.best, &m.nodes);
     oct_graph_destroy(training);
     return status;
 }

@@ -231,9 +231,7 @@ static oct_status write_mode(const oct_graph *graph, oct_mode mode, oct_text *te
     for (size_t i = 0; i < t.num_rows; i++)
         for (int c = 0; c < COLUMNS; c++)
             oct_free(&t.rows[i].cell[c]);
-    oct_free(&t.rows);
-    oct_free(&t.row_of);
-    oct_free(&t.row_of_stub);
+    OCT_FREE_ALL(&t.rows, &t.row_of, &t.row_of_stub);
     return status;
 }
 

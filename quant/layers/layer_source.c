@@ -198,9 +198,7 @@ oct_status oct_layer_source_run(const oct_layer_source *s, const float *const *i
 void oct_layer_source_free(oct_layer_source *s)
 {
     oct_runtime_destroy(&s->runtime);
-    oct_free(&s->output);
-    oct_free(&s->layer_of);
-    oct_free(&s->layers);
+    OCT_FREE_ALL(&s->output, &s->layer_of, &s->layers);
     *s = (oct_layer_source){0};
 }
 
@@ -270,10 +268,7 @@ out:
 
 void oct_layer_pairs_free(oct_layer_pairs *p)
 {
-    oct_free(&p->a_of);
-    oct_free(&p->b_of);
-    oct_free(&p->held);
-    oct_free(&p->memory);
+    OCT_FREE_ALL(&p->a_of, &p->b_of, &p->held, &p->memory);
     *p = (oct_layer_pairs){0};
 }
 
@@ -335,9 +330,7 @@ out:
 void oct_comparing_end(oct_comparing *c)
 {
     oct_layer_pairs_free(&c->pairs);
-    oct_free(&c->layers);
-    oct_free(&c->values_a);
-    oct_free(&c->values_b);
+    OCT_FREE_ALL(&c->layers, &c->values_a, &c->values_b);
     *c = (oct_comparing){0};
 }
 

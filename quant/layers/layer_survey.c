@@ -288,11 +288,7 @@ out:
     oct_layer_source_free(&s.program);
     oct_layer_source_free(&s.model);
     oct_layer_source_free(&s.reference);
-    oct_free(&s.figures);
-    oct_free(&s.sums);
-    oct_free(&s.input);
-    oct_free(&s.float_values);
-    oct_free(&s.values);
+    OCT_FREE_ALL(&s.figures, &s.sums, &s.input, &s.float_values, &s.values);
     return status;
 }
 

@@ -252,9 +252,6 @@ out:
     oct_free(&s.subjects);
     for (int i = 0; i < OCT_MODEL_INPUTS; i++)
         oct_free(&s.input[i]);
-    oct_free(&s.exact);
-    oct_free(&s.output);
-    oct_free(&mine);
-    oct_free(&all);
+    OCT_FREE_ALL(&s.exact, &s.output, &mine, &all);
     return status;
 }

@@ -80,11 +80,7 @@ static double dequantize(int64_t code, oct_qparams q)
 
 static void free_arrays(tables *t)
 {
-    oct_free(&t->code);
-    oct_free(&t->pass);
-    oct_free(&t->value);
-    oct_free(&t->slope);
-    oct_free(&t->weight);
+    OCT_FREE_ALL(&t->code, &t->pass, &t->value, &t->slope, &t->weight);
     *t = (tables){0};
 }
 

@@ -91,9 +91,7 @@ out:
 void oct_packed_destroy(oct_packed **packed)
 {
     if (!*packed) return;
-    oct_free(&(*packed)->step);
-    oct_free(&(*packed)->constants);
-    oct_free(packed);
+    OCT_FREE_ALL(&(*packed)->step, &(*packed)->constants, packed);
 }
 
 static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
@@ -219,9 +217,7 @@ void oct_runtime_destroy(oct_runtime **runtime)
     oct_free(&rt->fallbacks);
     oct_free(&rt->offsets);
     oct_packed_destroy(&rt->own);
-    oct_free(&rt->memory);
-    oct_free(&rt->scratch);
-    oct_free(runtime);
+    OCT_FREE_ALL(&rt->memory, &rt->scratch, runtime);
 }
 
 size_t oct_runtime_bytes(const oct_runtime *rt)

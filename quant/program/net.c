@@ -108,10 +108,7 @@ static void release_model(net_model *m)
     if (atomic_fetch_sub(&m->nets, 1) > 1) return;
     oct_packed_destroy(&m->packed);
     m->source.release(m->source.owner);
-    oct_free(&m->class_names);
-    oct_free(&m->port_names);
-    oct_free(&m->layers);
-    oct_free(&m);
+    OCT_FREE_ALL(&m->class_names, &m->port_names, &m->layers, &m);
 }
 
 static oct_status make_net(oct_net **net, net_model *model, const oct_net_options *options)

@@ -258,10 +258,7 @@ typedef struct layer_rounding {
 static void end_rounding(layer_rounding *w)
 {
     oct_channels_free(&w->ch);
-    oct_free(&w->codes);
-    oct_free(&w->requantized);
-    oct_free(&w->factor);
-    oct_free(&w->moved);
+    OCT_FREE_ALL(&w->codes, &w->requantized, &w->factor, &w->moved);
 }
 
 /* Quantizes the layer's weights to the nearest codes, for inputs of any scale. */
