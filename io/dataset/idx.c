@@ -215,19 +215,16 @@ static oct_status read_in_folder(const char *folder, const char *name, int ndim,
 oct_status oct_idx_open_images(oct_dataset *data, const char *path)
 {
     uint32_t dims[MAX_DIMS] = {[3] = 1}; /* channels, where the file does not say */
-    uint8_t *bytes = NULL;
+    OCT_OWNED(oct_free) uint8_t *bytes = NULL;
     int type = 0;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(read_idx(path, ANY_IMAGES, &type, dims, &bytes));
+    OCT_TRY(read_idx(path, ANY_IMAGES, &type, dims, &bytes));
     const oct_image sample = {.dtype = OCT_U8, .h = dims[1], .w = dims[2], .c = dims[3]};
-    OCT_TRY_OUT(oct_memory_make(data, 0, &sample, 1));
+    OCT_TRY(oct_memory_make(data, 0, &sample, 1));
     oct_free(&data->store);
     data->store = bytes;
     data->count = dims[0];
+    bytes = NULL;
     return OCT_OK;
-out:
-    oct_free(&bytes);
-    return status;
 }
 
 static const char *const image_file[] = {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"};
