@@ -65,6 +65,7 @@ def write_onnx(module: nn.Module, example: torch.Tensor, path: Path, exporter: s
     for name in [exporter] if exporter else EXPORTERS:
         level = logging.root.manager.disable
         logging.disable(logging.WARNING)
+        torch._C._jit_set_onnx_log_enabled(False)  # a whole graph where an export fails
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")

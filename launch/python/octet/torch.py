@@ -149,7 +149,7 @@ def _difference(own: NDArray[Any], output: NDArray[Any]) -> float:
         return float("inf")
     logits = torch.from_numpy(output.reshape(own.shape)).double()
     forms = [logits, logits.softmax(1), logits.log_softmax(1), logits.sigmoid()] if logits.ndim > 1 else [logits]
-    return min(float(np.abs(form.numpy() - own).max() / max(1.0, np.abs(own).max())) for form in forms)
+    return min(float(np.abs(form.numpy() - own).max() / max(1e-30, np.abs(own).max())) for form in forms)
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
@@ -194,8 +194,10 @@ def match_weights(module: nn.Module, weights: Mapping[str, NDArray[Any]],
     for name, tensor in own.items():
         if name not in found and tensor.numel() and tensor.data_ptr() in first:
             found[name] = found[first[tensor.data_ptr()]]
-    state = {name: torch.from_numpy(np.array(found[name])).reshape(tensor.shape).to(tensor) if name in found
-             else tensor.detach().clone() for name, tensor in own.items()}
+    state = copy.copy(own)  # with the versions of the modules, which a plain dict has not
+    for name, tensor in own.items():
+        state[name] = (torch.from_numpy(np.array(found[name])).reshape(tensor.shape).to(tensor) if name in found
+                       else tensor.detach().clone())
     return state, tuple(name for name in parameters if name not in found)
 
 
