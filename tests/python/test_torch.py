@@ -25,6 +25,7 @@ class Block(nn.Module):
         super().__init__()
         self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
                                       nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.features.add_module("last-1", nn.Conv2d(8, 8, 1))
         self.gamma = nn.Parameter(torch.full((8, 1, 1), 0.5))
         self.drop = nn.Dropout(0.1)
         self.head = nn.Linear(8 * 5 * 4, 4)

@@ -11,6 +11,7 @@ The module goes to Octet as ONNX, in the file `module.onnx` beside the run folde
 from __future__ import annotations
 
 import copy
+import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -169,12 +170,15 @@ def match_weights(module: nn.Module, weights: Mapping[str, NDArray[Any]],
     layer, have names of operators there; they are taken by their number of values, in their order.
     """
     own = module.state_dict()
-    left = dict(weights)
+    folded = folded_batch_norms(onnx)
+    # In Octet's names, other characters than letters, digits, _ and points are _.
+    names = {re.sub(r"[^A-Za-z0-9_.]", "_", name): name for name in (*own, *(f"{layer}.bias" for layer in folded))}
+    left = {names.get(key, key): array for key, array in weights.items()}
     found: dict[str, NDArray[Any]] = {}
     for name, tensor in own.items():
         if name in left and left[name].size == tensor.numel():
             found[name] = left.pop(name)
-    for layer, (norm, epsilon) in folded_batch_norms(onnx).items():
+    for layer, (norm, epsilon) in folded.items():
         bias = left.pop(f"{layer}.bias", found.get(f"{layer}.bias"))
         if bias is None or f"{norm}.running_var" in found or f"{norm}.running_var" not in own:
             continue
