@@ -1,19 +1,35 @@
 """Models from Python: the bits of `octet run`, every layer's codes, threads, no leaks."""
+import copy
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from rig import PROGRAM, make_model, needs
+from rig import PROGRAM, ROOT, make_model, needs
 
 needs("numpy")
 import numpy as np  # noqa: E402
 
 import octet  # noqa: E402
+
+
+class Tensor:
+    """Not of NumPy, as PyTorch's are not, but becomes an array."""
+
+    dtype = "uint8"
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
 
 
 def files_open():
@@ -73,6 +89,43 @@ class TestNet(unittest.TestCase):
         for images, order in ((planes, "planes"), (padded, "padded"), (np.asfortranarray(pixels), "as_trained")):
             np.testing.assert_array_equal(m.predict(images, order=order).scores, m.predict(pixels).scores)
         np.testing.assert_array_equal(m(pixels[0]), expected[0])
+        for same in (Tensor(pixels), pixels.reshape(6, -1), pixels[..., np.newaxis]):
+            np.testing.assert_array_equal(m(same), expected)
+
+    def test_planes_of_colours_may_be_apart_and_are_not_guessed(self):
+        images = np.random.default_rng(3).integers(0, 256, (4, 32, 32, 3), np.uint8)
+        planes = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        wide = np.zeros((6, 3, 32, 40), np.uint8)
+        wide[1:-1, ..., 5:-3] = planes
+        for apart in (images, planes, wide):
+            apart.setflags(write=False)
+        with octet.load("zoo:cifar10-resnet20") as m:
+            expected = m.predict(images).scores
+            for same in (planes, planes.reshape(4, -1), wide[1:-1, ..., 5:-3]):
+                np.testing.assert_array_equal(m.predict(same, order="planes").scores, expected)
+            np.testing.assert_array_equal(m.predict(images[..., ::-1], order="reversed").scores, expected)
+            self.assertEqual(m.predict(images[:0]).classes.shape, (0,))
+            with self.assertRaisesRegex(octet.UsageError, r"reshape\(-1, 3, 32, 32\).transpose\(0, 2, 3, 1\)"):
+                m(planes.reshape(4, -1))
+
+    def test_floats_that_lie_at_any_address(self):
+        m = octet.load(self.model)
+        x = np.random.default_rng(2).normal(size=(3, 28, 28, 1)).astype(np.float32)
+        odd = np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1).reshape(x.shape)
+        for same in (odd, np.asfortranarray(x), x.astype(">f4"), x.astype(np.float64), x[..., 0].tolist()):
+            np.testing.assert_array_equal(m(same), m(x))
+
+    def test_copies_open_the_file_again(self):
+        m = octet.load(self.model, max_batch=3)
+        x = np.zeros((5, 28, 28, 1), np.float32)
+        expected = m(x)
+        others = [copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m))]
+        m.close()
+        for other in others:
+            self.assertEqual(other.max_batch, 3)
+            np.testing.assert_array_equal(other(x), expected)
+        with self.assertRaisesRegex(octet.UsageError, "load these again"):
+            copy.copy(octet.load(self.flat.read_bytes()))
 
     def test_codes_of_every_layer_end_in_the_output(self):
         m = octet.load(self.model, max_batch=4)
@@ -87,6 +140,11 @@ class TestNet(unittest.TestCase):
         flat = octet.load(self.flat).codes(x)
         for name, c in codes.items():
             np.testing.assert_array_equal(c.values, flat[name].values)
+
+    def test_codes_that_are_interrupted_are_not_returned(self):
+        m = octet.load(self.model)
+        with mock.patch("ctypes.memmove", side_effect=KeyboardInterrupt), mock.patch("sys.unraisablehook"):
+            self.assertRaises(KeyboardInterrupt, m.codes, np.zeros((1, 28, 28, 1), np.float32))
 
     def test_threads_call_one_net_side_by_side(self):
         m = octet.load(self.model, threads=1)
@@ -125,6 +183,8 @@ class TestNet(unittest.TestCase):
             (lambda: m(np.zeros((2, 1, 28, 28), np.float32)), octet.UsageError, "x.transpose(0, 2, 3, 1)"),
             (lambda: m(np.zeros((2, 28, 27, 1))), octet.UsageError, "the model takes (N, 28, 28, 1)"),
             (lambda: m(np.array(["a"])), octet.UsageError, "the model takes float32"),
+            (lambda: m([[1, 2], [3]]), octet.UsageError, "no array of numbers"),
+            (lambda: m.codes(np.zeros((2, 28, 28), np.uint8)), octet.UsageError, "normalise pixels as training did"),
             (lambda: m(), octet.UsageError, "takes 1 inputs, and got 0"),
             (lambda: m.predict(np.zeros((1, 28, 28))), octet.UsageError, "call the net itself"),
             (lambda: m.predict(np.zeros((28, 28), np.uint8), order="bgr"), octet.UsageError, "give one of: as_trained"),
@@ -152,6 +212,19 @@ class TestNet(unittest.TestCase):
                                     ({"OCT_PREFIX": "/nowhere"}, "RESOURCE liboctet-runtime.so.0.1 was not found in")):
             said = subprocess.run([sys.executable, "-c", program], env={**clean, **variables}, capture_output=True, text=True)
             self.assertIn(sentence, said.stdout, said.stderr)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_a_library_of_another_version_is_refused(self):
+        source, made = Path(self.folder.name, "next.c"), Path(self.folder.name, "next.so")
+        source.write_text('const char *oct_version(void) { return "0.2.0"; }\n')
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source], check=True)
+        said = subprocess.run([sys.executable, "-c", "import octet; octet.load('m.flat')"], capture_output=True, text=True,
+                              env={**os.environ, "OCT_LIBRARY": str(made)})
+        self.assertIn("next.so is Octet 0.2.0, and this package is for 0.1; install the package of", said.stderr)
+
+    def test_declarations_are_those_of_the_headers(self):
+        done = subprocess.run([sys.executable, ROOT / "launch/python/declare", "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The package as a whole: declarations are those of the headers, types and style are clean, errors have Octet's codes."""
+"""The package as a whole: types and style are clean, errors have Octet's codes."""
 import re
 import subprocess
 import sys
@@ -17,10 +17,6 @@ def run(*command):
 
 
 class TestPackage(unittest.TestCase):
-    def test_declarations_are_those_of_the_headers(self):
-        done = run(sys.executable, "declare", "--check")
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def test_types_are_strict(self):
         done = run(sys.executable, "-m", "mypy", "--no-incremental")
         self.assertEqual(done.returncode, 0, done.stdout)

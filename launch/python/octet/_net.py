@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Union
 
 import numpy as np
@@ -94,7 +95,8 @@ def load(model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = 
 class Net:
     """An int8 model. Results have the bits of training's evaluation, for any number of samples and threads.
 
-    Several threads may call one net at the same time. `with octet.load(...) as m:` closes it at the end.
+    Several threads may call one net at the same time; copies and pickles open its file again.
+    `with octet.load(...) as m:` closes it at the end.
     """
 
     def __init__(self, model: Source, *, max_batch: int = 64, threads: int = 0, large: bool = False):
@@ -103,7 +105,7 @@ class Net:
         self._idle: list[ctypes.c_void_p] = []  # those of them that no thread uses
         if max_batch < 1:
             raise UsageError(f"max_batch is {max_batch}; give 1 or more samples")
-        self.max_batch = max_batch
+        self.max_batch, self.threads, self.large = max_batch, threads, large
         self.path = None if isinstance(model, (bytes, bytearray, memoryview)) else os.fspath(model)
         options = c.oct_net_options(max_batch, threads, large)
         self._library = library()
@@ -121,6 +123,7 @@ class Net:
         self.layers = tuple(Layer(**vars(_port(lib.oct_net_layer(first, i).contents)),
                                   kind=lib.oct_net_layer_kind(first, i).decode())
                             for i in range(lib.oct_net_num_layers(first)))
+        self._rows = lib.oct_net_num_rows(first)
         names = [lib.oct_net_class_name(first, k) for k in range(lib.oct_net_num_classes(first))]
         #: Names of the classes; empty where the model has none.
         self.classes = tuple(name.decode() for name in names if name is not None)
@@ -177,6 +180,12 @@ class Net:
                 self._library.oct_net_close(ctypes.byref(net))
             self._nets, self._idle = [], []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and nets that go to other processes, open the file again."""
+        if self.path is None:
+            raise UsageError("the model was opened from bytes, which a copy of the net does not have; load these again")
+        return partial(load, self.path, max_batch=self.max_batch, threads=self.threads, large=self.large), ()
+
     def __enter__(self) -> Net:
         return self
 
@@ -195,13 +204,14 @@ class Net:
         """Runs the model; returns (N, *output.shape), float32, or int32 where the model returns class numbers.
 
         inputs: an array for each input of the model, (N, *shape), float32 as training normalised it; other real numbers
-        are converted. An array of one sample, (*shape), gives one result without N. For a model of one input, uint8 is
-        taken as pixels, which are normalised as training did (`predict` says how they may lie in memory). Float32
-        arrays whose rows lie one after another are not copied.
+        are converted. An array of one sample, (*shape), gives one result without N. Of one channel, samples may come
+        without that axis, or flat. For a model of one input, uint8 is taken as pixels, which are normalised as training
+        did (`predict` says how they may lie in memory). Float32 arrays in C's order are not copied.
         """
-        if len(inputs) == 1 and getattr(inputs[0], "dtype", None) == np.uint8:
-            return self._run_pixels(inputs[0])
-        arrays, single = self._take(inputs)
+        given = [_array(values) for values in inputs]
+        if len(given) == len(self.inputs) == 1 and given[0].dtype == np.uint8:
+            return self._run_pixels(given[0])
+        arrays, single = self._take(given)
         with self._borrowed() as net:
             result = self._run(arrays, lambda n, pointers, at: self._library.oct_net_run(net, n, pointers, at))
         return result[0] if single else result
@@ -215,14 +225,13 @@ class Net:
         one more channel that is not read, such as alpha; "planes": (N, channels, rows, columns).
         """
         pixels, single, layout = self._take_pixels(images, order)
-        rows = self._library.oct_net_num_rows(self._nets[0]) if self._nets else 1
-        classes = np.empty((len(pixels), rows), np.int32)
-        scores = np.empty((len(pixels), rows), np.float32)
+        classes = np.empty((len(pixels), self._rows), np.int32)
+        scores = np.empty((len(pixels), self._rows), np.float32)
         with self._borrowed() as net:
             for first, n in self._batches(len(pixels)):
                 self._library.oct_net_classify(net, n, pixels[first:].ctypes.data, ctypes.byref(layout),
                                                classes[first:].ctypes.data, scores[first:].ctypes.data)
-        shape: tuple[int, ...] = () if rows == 1 else self.output.shape[:2]
+        shape: tuple[int, ...] = () if self._rows == 1 else self.output.shape[:2]
         classes, scores = (a.reshape(shape if single else (len(pixels), *shape)) for a in (classes, scores))
         return Prediction(classes, scores, np.array(self.classes)[classes] if self.classes else None)
 
@@ -231,18 +240,26 @@ class Net:
 
         inputs: as for a call, but no pixels. Every value of all samples is in memory at once.
         """
-        arrays, single = self._take(inputs)
+        given = [_array(values) for values in inputs]
+        if any(array.dtype == np.uint8 for array in given):
+            raise UsageError("codes are of float32 inputs, and these are uint8; normalise pixels as training did")
+        arrays, single = self._take(given)
         count = 1 if single else len(arrays[0])
         values = [np.empty((count, *layer.shape), layer.dtype) for layer in self.layers]
-        first = 0
+        first = shown = 0
 
         def show(_: Any, i: int, at: int) -> None:
+            nonlocal shown
             part = values[i][first : first + self.max_batch]
             ctypes.memmove(part.ctypes.data, at, part.nbytes)
+            shown += 1
 
         def run(n: int, pointers: Any, at: int) -> None:
-            nonlocal first
+            nonlocal first, shown
+            shown = 0
             self._library.oct_net_run_layers(net, n, pointers, at, show_layer, None)
+            if shown < len(self.layers):  # ctypes prints what show raises, and goes on
+                raise KeyboardInterrupt
             first += n
 
         show_layer = c.oct_net_layer_fn(show)
@@ -287,7 +304,7 @@ class Net:
             run(n, pointers, result[first:].ctypes.data)
         return result
 
-    def _take(self, inputs: Sequence[ArrayLike]) -> tuple[list[NDArray[np.float32]], bool]:
+    def _take(self, inputs: Sequence[NDArray[Any]]) -> tuple[list[NDArray[np.float32]], bool]:
         """Arrays (N, ...) of float32 in C's order, and whether they were single samples."""
         if len(inputs) != len(self.inputs):
             raise UsageError(f"{self.path or 'the model'} takes {len(self.inputs)} inputs, and got {len(inputs)}")
@@ -297,7 +314,7 @@ class Net:
                              " samples; give as many of each")
         return [array for array, _ in taken], taken[0][1]
 
-    def _run_pixels(self, images: ArrayLike) -> NDArray[Any]:
+    def _run_pixels(self, images: NDArray[Any]) -> NDArray[Any]:
         pixels, single, layout = self._take_pixels(images, "as_trained")
         result = np.empty((len(pixels), *self.output.shape), self.output.dtype)
         with self._borrowed() as net:
@@ -310,7 +327,7 @@ class Net:
         """Pixels (N, ...), whether they were one image, and how they lie in memory."""
         if order not in ORDERS:
             raise UsageError(f"order is '{order}'; give one of: {', '.join(ORDERS)}")
-        array = np.asarray(images)
+        array = _array(images)
         if array.dtype != np.uint8:
             raise UsageError(f"pixels are uint8 from 0 to 255, and these are {array.dtype}; for values that are "
                              "normalised call the net itself, m(x)")
@@ -318,9 +335,14 @@ class Net:
             raise UsageError(f"{self.path or 'the model'} has {len(self.inputs)} inputs, and pixels are for one; call "
                              "it with float32 arrays")
         h, w, channels = _plane(self.inputs[0].shape)
-        each = channels + 1 if order.endswith("padded") else channels
-        shape = (channels, h, w) if order == "planes" else (h, w, each)
-        array, single = _samples(array, _shapes_of(shape), "pixels")
+        each, shapes = channels, _shapes_of(self.inputs[0].shape)
+        if order.endswith("padded"):
+            each = channels + 1
+            shapes = [(h, w, each)]
+        elif order == "planes":
+            shapes = [(channels, h, w), (channels * h * w,)]
+        shape = shapes[0] if order == "planes" else (h, w, each)
+        array, single = _samples(array, shapes, "pixels")
         array = array.reshape(len(array), *shape)
         # What the C interface can say: bytes from row to row and from image to image, all else one after another.
         line = shape[-1] if order == "planes" else w * each
@@ -346,39 +368,50 @@ def _plane(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shapes_of(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shapes in which a sample may be given: its own, without a channel axis of length 1, and flat."""
-    h, w, channels = _plane(shape)
-    shapes: list[tuple[int, ...]] = [(h, w, channels)]
-    if channels == 1:
-        shapes.append((h, w))
-    if (h * w * channels,) not in shapes:
-        shapes.append((h * w * channels,))
-    return shapes
+    """Shapes in which a sample may be given: its own; of one channel also without that axis, and flat.
+
+    Rows of several channels are not taken flat: nothing says whether they are pixels or, as in CIFAR-10, planes.
+    """
+    if len(shape) == 1:
+        return [shape, (1, 1, *shape)]
+    h, w, channels = shape
+    if channels > 1:
+        return [shape]
+    return [shape, (h * w,), *([(h, w)] if h > 1 else [])]  # so no array is both a sample and several
 
 
 def _samples(array: NDArray[Any], shapes: list[tuple[int, ...]], what: str) -> tuple[NDArray[Any], bool]:
     """The array with samples as its first axis, and whether it was a single one."""
-    takes = ", ".join(map(str, shapes[0]))
-    single, several = array.shape in shapes, array.shape[1:] in shapes and array.ndim > 1
-    if single and several:
-        raise UsageError(f"{what} of shape {array.shape} may be one sample or {len(array)}; give (N, {takes})")
-    if not single and not several:
+    if array.shape in shapes:
+        return array[np.newaxis], True
+    if array.ndim < 2 or array.shape[1:] not in shapes:
+        takes = ", ".join(map(str, shapes[0]))
         remedy = _remedy(array, shapes[0])
         raise UsageError(f"{what} have shape {array.shape}, and the model takes (N, {takes}){remedy}")
-    return (array[np.newaxis] if single else array), single
+    return array, False
 
 
 def _remedy(array: NDArray[Any], shape: tuple[int, ...]) -> str:
-    if array.ndim == 4 and array.shape[1:] == (shape[2], shape[0], shape[1]):
+    h, w, channels = _plane(shape)
+    if array.ndim == 4 and array.shape[1:] == (channels, h, w):
         return "; channels come last: pass x.transpose(0, 2, 3, 1)"
-    if array.ndim == 3 and array.shape == (shape[2], shape[0], shape[1]):
+    if array.shape == (channels, h, w):
         return "; channels come last: pass x.transpose(1, 2, 0)"
+    if array.ndim == 2 and array.shape[1] == h * w * channels:
+        return (f"; channels that follow each other: pass x.reshape(-1, {h}, {w}, {channels}); planes that do: pass "
+                f"x.reshape(-1, {channels}, {h}, {w}).transpose(0, 2, 3, 1)")
     return ""
 
 
-def _floats(values: ArrayLike, port: Port) -> tuple[NDArray[np.float32], bool]:
-    array = np.asarray(values)
+def _array(values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # such as rows of different lengths, a tensor on a GPU
+        raise UsageError(f"an input is no array of numbers: {error}") from None
+
+
+def _floats(array: NDArray[Any], port: Port) -> tuple[NDArray[np.float32], bool]:
     if array.dtype.kind not in "fiub":
         raise UsageError(f"an input has numbers of type {array.dtype}, and the model takes float32")
     array, single = _samples(array, _shapes_of(port.shape), "inputs")
-    return np.ascontiguousarray(array, np.float32), single
+    return np.require(array, np.float32, ["C", "ALIGNED"]), single
