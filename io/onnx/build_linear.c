@@ -41,12 +41,13 @@ static bool columns_in_memory_order(const product *p, oct_file_order *columns)
     const int64_t size = oct_view_size(x, p->dim);
     if (count < 2 || count > OCT_FILE_ORDER_DIMS - 1 || !oct_view_is_whole(x)) return false;
     *columns = (oct_file_order){.dims = count};
+    int64_t last = 0; /* place of the last column */
     for (int i = 0; i < count; i++) {
         columns->size[i] = x->atom[first + i].size;
         columns->stride[i] = x->atom[first + i].stride;
-        if (columns->stride[i] >= size) return false; /* not the innermost ones */
+        last += (columns->size[i] - 1) * columns->stride[i];
     }
-    return true;
+    return last < size; /* else others lie between them */
 }
 
 /* Lays x out as (N, rest, I), and writes how the file's weights, (O, I) or (I, O), go into the module's (O, I). */
