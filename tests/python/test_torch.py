@@ -25,13 +25,14 @@ class Block(nn.Module):
         super().__init__()
         self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
                                       nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
-        self.features.add_module("last-1", nn.Conv2d(8, 8, 1))
+        # Names that Octet writes otherwise, and not in the order of the calls.
+        self.late = nn.ModuleDict({"B-2": nn.Conv2d(8, 8, 1), "A-1": nn.Conv2d(8, 8, 1)})
         self.gamma = nn.Parameter(torch.full((8, 1, 1), 0.5))
         self.drop = nn.Dropout(0.1)
         self.head = nn.Linear(8 * 5 * 4, 4)
 
     def forward(self, x):
-        x = self.features(x) * self.gamma
+        x = self.late["B-2"](self.late["A-1"](self.features(x) * self.gamma))
         return self.head(self.drop(torch.flatten(x, 1)))
 
 
@@ -118,6 +119,21 @@ class TestTorch(unittest.TestCase):
         self.assertGreater(again.calibration["output_sqnr_db"], 10)
         codes = result.model(self.test[0].transpose(0, 2, 3, 1)).argmax(1)
         self.assertAlmostEqual(100 * float((codes == self.test[1]).mean()), result.int8_accuracy, places=4)
+
+    def test_attention_with_more_heads_than_positions(self):
+        class Attention(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.patches = nn.Conv2d(3, 48, 5, stride=5)
+                self.attention = nn.MultiheadAttention(48, 12, batch_first=True)
+                self.head = nn.Linear(48, 4)
+
+            def forward(self, x):
+                x = self.patches(x).flatten(2).transpose(1, 2)
+                return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+        result = self.qat(Attention(), layout="NCHW")
+        self.assertLess(result.max_error, 1e-5)
 
     def test_folded_batch_norms_are_undone(self):
         self.module.features[1].running_mean.uniform_(-0.3, 0.3)

@@ -171,8 +171,8 @@ def match_weights(module: nn.Module, weights: Mapping[str, NDArray[Any]],
     """
     own = module.state_dict()
     folded = folded_batch_norms(onnx)
-    # In Octet's names, other characters than letters, digits, _ and points are _.
-    names = {re.sub(r"[^A-Za-z0-9_.]", "_", name): name for name in (*own, *(f"{layer}.bias" for layer in folded))}
+    # Octet's names have small letters, digits, points, and _ for all else.
+    names = {re.sub(r"[^a-z0-9_.]", "_", name.lower()): name for name in (*own, *(f"{layer}.bias" for layer in folded))}
     left = {names.get(key, key): array for key, array in weights.items()}
     found: dict[str, NDArray[Any]] = {}
     for name, tensor in own.items():
