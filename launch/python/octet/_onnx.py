@@ -100,11 +100,11 @@ def name_modules(sentence: str, path: Path, module: nn.Module) -> str:
         nonlocal scopes
         if scopes is None:
             scopes = {node.name: _scope(node) for node in onnx.load(str(path), load_external_data=False).graph.node}
-        layer = scopes.get(match[1], "")
+        layer = scopes.get(match[2], "")
         kind = type(dict(module.named_modules()).get(layer, module)).__name__
         return f"{match[0]} of {layer} ({kind})" if layer else match[0]
 
-    return re.sub(r"node '([^']+)'", named, sentence)
+    return re.sub(r"node ('?)([^' ]+?)\1(?=:? |:?$)", named, sentence)
 
 
 def _scope(node: Any) -> str:
