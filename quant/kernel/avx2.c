@@ -52,31 +52,6 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
     memcpy(packed, wide, sizeof wide);
 }
 
-#define PANEL_NAME product
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 4
-#define PANEL_ROWS_3 0
-#define PANEL_ROWS_4 0
-#define PANEL_SUM lanes
-#define PANEL_ELEMENT int32_t
-#define PANEL_WORD pairs
-#define PANEL_WEIGHT pairs
-#define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) load_tile(at)
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) read_lanes(from, count)
-#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
-#define PANEL_MORE
-#include "core/product/panel.h"
-
-#define PANEL_NAME product_and_requantize
-#define PANEL_ELEMENT uint8_t
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
-#include "core/product/panel.h"
-
 /* Widens 16 channels of a line (only the first count exist) to 16 bits. Unpacking works inside 128-bit lanes, so
  * each lane is given the channels that will end there. */
 INLINE __m256i widen(const uint8_t *at, int64_t count)
@@ -94,30 +69,22 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm256_storeu_si256((__m256i *)(void *)(out + 32), _mm256_unpackhi_epi16(a, b));
 }
 
-#define DEPTHWISE_NAME depthwise
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 4
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_WORD pairs
+#define PANEL_WEIGHT pairs
+#define PANEL_TILE_AT(at) load_tile(at)
 #define DEPTHWISE_TAPS 2
 #define DEPTHWISE_CHANNELS 16
-#define DEPTHWISE_LANES 8
-#define DEPTHWISE_SUM lanes
-#define DEPTHWISE_ZERO() ((lanes){0})
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, load(codes), load(w))
-#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
-#define DEPTHWISE_STORE_CODES store_positions
-#include "quant/kernel/depthwise_simd.h"
-
-OCT_CODES_AT_ONCE
+#include "quant/kernel/simd_table.h"
 
 OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
-    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
-    .product_codes = product_codes,
-    .depthwise_codes = depthwise_codes,
-    .requantize = requantize,
+    OCT_SIMD_TABLE(pack_tile),
 };

@@ -24,43 +24,6 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
     return (lanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)w);
 }
 
-#define PANEL_NAME product
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
-#define PANEL_SUM lanes
-#define PANEL_ELEMENT int32_t
-#define PANEL_WORD lanes
-#define PANEL_WEIGHT lanes
-#define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) load_lanes(at)
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) read_lanes(from, count)
-#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
-#include "core/product/panel.h"
-
-#define PANEL_NAME product_and_requantize
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
-#define PANEL_SUM lanes
-#define PANEL_ELEMENT uint8_t
-#define PANEL_WORD lanes
-#define PANEL_WEIGHT lanes
-#define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) load_lanes(at)
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
-#include "core/product/panel.h"
-
 /* Interleaves 64 channels of four lines: word c has the four codes of channel c. Unpacking works inside 128-bit lanes,
  * so each lane l first gets the groups of four channels that end there: of vector v, from channel 16 v + 4 l on. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
@@ -103,21 +66,19 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
     store_channels(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
 }
 
-#define DEPTHWISE_NAME depthwise
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 8
+#define PANEL_ROWS_4 6
+#define PANEL_WORD lanes
+#define PANEL_WEIGHT lanes
+#define PANEL_TILE_AT(at) load_lanes(at)
 #define DEPTHWISE_TAPS 4
 #define DEPTHWISE_CHANNELS 64
-#define DEPTHWISE_LANES 16
-#define DEPTHWISE_SUM lanes
-#define DEPTHWISE_ZERO() ((lanes){0})
 #define DEPTHWISE_MADD(sum, codes, w) add_products(sum, load_lanes(codes), load_lanes(w))
 #define DEPTHWISE_MADD_NEXT(sum, codes, w)                                                         \
     add_products(sum, load_lanes(codes), (lanes)_mm512_slli_epi32((__m512i)load_lanes(w), 8))
-#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
-#define DEPTHWISE_STORE_CODES store_positions
-#include "quant/kernel/depthwise_simd.h"
-
-OCT_CODES_AT_ONCE
+#include "quant/kernel/simd_table.h"
 
 /* A call of the requantizer: its constants, what it has found, and where it is. */
 typedef struct requantizer {
@@ -193,12 +154,6 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
     .name = "avx512vnni",
-    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
+    OCT_SIMD_TABLE(NULL),
     .depthwise_pairs = true,
-    .product_codes = product_codes,
-    .depthwise_codes = depthwise_codes,
-    .requantize = requantize,
 };

@@ -44,31 +44,6 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
     memcpy(packed, wide, sizeof wide);
 }
 
-#define PANEL_NAME product
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 6
-#define PANEL_ROWS_3 4
-#define PANEL_ROWS_4 4
-#define PANEL_SUM int32x4_t
-#define PANEL_ELEMENT int32_t
-#define PANEL_WORD int16x4_t
-#define PANEL_WEIGHT halves
-#define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) load_tile(at)
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) read_lanes(from, count)
-#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
-#define PANEL_MORE
-#include "core/product/panel.h"
-
-#define PANEL_NAME product_and_requantize
-#define PANEL_ELEMENT uint8_t
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
-#include "core/product/panel.h"
-
 /* Interleaves 16 channels of two lines as pairs of 16-bit numbers. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
@@ -88,30 +63,22 @@ INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
     return vaddq_s32(sum, vpaddq_s32(low, high));
 }
 
-#define DEPTHWISE_NAME depthwise
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 4
+#define PANEL_ROWS_4 4
+#define PANEL_WORD int16x4_t
+#define PANEL_WEIGHT halves
+#define PANEL_TILE_AT(at) load_tile(at)
 #define DEPTHWISE_TAPS 2
 #define DEPTHWISE_CHANNELS 16
-#define DEPTHWISE_LANES LANES
-#define DEPTHWISE_SUM int32x4_t
-#define DEPTHWISE_ZERO() vdupq_n_s32(0)
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, codes, w)
-#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
-#define DEPTHWISE_STORE_CODES store_positions
-#include "quant/kernel/depthwise_simd.h"
-
-OCT_CODES_AT_ONCE
+#include "quant/kernel/simd_table.h"
 
 OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_neon = {
     .isa = OCT_ISA_NEON,
     .name = "neon",
-    .bytes = {COLUMNS, TILE_BYTES, pack_tile, product},
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
-    .product_codes = product_codes,
-    .depthwise_codes = depthwise_codes,
-    .requantize = requantize,
+    OCT_SIMD_TABLE(pack_tile),
 };

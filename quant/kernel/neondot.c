@@ -40,31 +40,6 @@ INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, weights t)
     return vdotq_s32(vaddq_s32(sum, t.missing), codes, t.w);
 }
 
-#define PANEL_NAME product
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 6
-#define PANEL_ROWS_4 5
-#define PANEL_SUM int32x4_t
-#define PANEL_ELEMENT int32_t
-#define PANEL_WORD int8x16_t
-#define PANEL_WEIGHT weights
-#define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) load_tile(at)
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) read_lanes(from, count)
-#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
-#define PANEL_MORE
-#include "core/product/panel.h"
-
-#define PANEL_NAME product_and_requantize
-#define PANEL_ELEMENT uint8_t
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
-#include "core/product/panel.h"
-
 /* Interleaves 16 channels of four lines. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
@@ -78,19 +53,17 @@ INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_
     return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(codes))), load_tile(w));
 }
 
-#define DEPTHWISE_NAME depthwise
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 6
+#define PANEL_ROWS_4 5
+#define PANEL_WORD int8x16_t
+#define PANEL_WEIGHT weights
+#define PANEL_TILE_AT(at) load_tile(at)
 #define DEPTHWISE_TAPS 4
 #define DEPTHWISE_CHANNELS 16
-#define DEPTHWISE_LANES LANES
-#define DEPTHWISE_SUM int32x4_t
-#define DEPTHWISE_ZERO() vdupq_n_s32(0)
 #define DEPTHWISE_MADD(sum, codes, w) add_interleaved(sum, codes, w)
-#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
-#define DEPTHWISE_STORE_CODES store_positions
-#include "quant/kernel/depthwise_simd.h"
-
-OCT_CODES_AT_ONCE
+#include "quant/kernel/simd_table.h"
 
 /* The requantizer is NEON's, which every machine with sdot has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
@@ -101,11 +74,5 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
-    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
-    .product_codes = product_codes,
-    .depthwise_codes = depthwise_codes,
-    .requantize = requantize,
+    OCT_SIMD_TABLE(NULL),
 };

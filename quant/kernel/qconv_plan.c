@@ -1,7 +1,7 @@
 /* What is known of a convolution before it runs: the kernel table (a pure function of the set of instruction sets, so
  * the choice for a machine that no machine has is a unit test), the order of packed weights, which way it goes, its
  * blocks, its tables, its sizes. qconv.c has the ways. */
-#include "quant/kernel/depthwise_simd.h"
+#include "quant/kernel/simd_table.h"
 #include "quant/kernel/qconv.h"
 
 #include "core/base/mem.h"

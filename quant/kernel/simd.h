@@ -1,5 +1,4 @@
-/* What the SIMD variants share: a copy of the requantizer for each kind of call, the functions that make codes of sums
- * in registers, and the vectors of 512 bits. Those of 256 bits and of NEON are in vectors.h. */
+/* What the SIMD variants share: a copy of the requantizer for each kind of call, and the vectors of 512 bits. Those of 256 bits and of NEON are in vectors.h. */
 #pragma once
 
 #include "core/product/product.h"
@@ -26,25 +25,6 @@
         else                                                                                       \
             as(false, false, added, r, q);                                                         \
     } while (0)
-
-/* Defines product_codes and depthwise_codes (oct_kernel) from product_and_requantize and depthwise, which find the
- * coder of a call in `epilogue`. */
-#define OCT_CODES_AT_ONCE                                                                          \
-    static void product_codes(const oct_product *p, const oct_requant *q)                          \
-    {                                                                                              \
-        const coder z = coder_of(q, p->acc);                                                       \
-        oct_product with_coder = *p;                                                               \
-        with_coder.epilogue = &z;                                                                  \
-        product_and_requantize(&with_coder);                                                       \
-    }                                                                                              \
-                                                                                                   \
-    static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)                      \
-    {                                                                                              \
-        const coder z = coder_of(q, d->codes);                                                     \
-        oct_depthwise with_coder = *d;                                                             \
-        with_coder.epilogue = &z;                                                                  \
-        depthwise(&with_coder);                                                                    \
-    }
 
 #ifdef OCT_SIMD_512 /* vectors of 512 bits: sixteen sums, and how they become codes */
 #include <immintrin.h>

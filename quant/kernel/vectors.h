@@ -285,7 +285,7 @@ INLINE void store_row(const int panels, const oct_product *p, int64_t column, ui
     store_vectors(panels, p->epilogue, at, LANES, LANES, s0, s1, s2, s3);
 }
 
-/* DEPTHWISE_STORE_CODES (depthwise_simd.h). */
+/* Codes of the sums of 1 or 4 positions, of LANES channels from `channel` on; element `at` is the first (simd_table.h). */
 INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
                             int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {

@@ -24,31 +24,6 @@ INLINE lanes add_products(lanes sum, lanes codes, lanes w)
     return (lanes)VNNI256_MADD((__m256i)sum, (__m256i)codes, (__m256i)w);
 }
 
-#define PANEL_NAME product
-#define PANEL_LANES COLUMNS
-#define PANEL_TILE TILE_BYTES
-#define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 6
-#define PANEL_ROWS_3 0
-#define PANEL_ROWS_4 0
-#define PANEL_SUM lanes
-#define PANEL_ELEMENT int32_t
-#define PANEL_WORD lanes
-#define PANEL_WEIGHT lanes
-#define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) broadcast(at)
-#define PANEL_TILE_AT(at) ((lanes)load(at))
-#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_READ(from, count) read_lanes(from, count)
-#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
-#define PANEL_MORE
-#include "core/product/panel.h"
-
-#define PANEL_NAME product_and_requantize
-#define PANEL_ELEMENT uint8_t
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
-#include "core/product/panel.h"
-
 /* Loads 32 codes; only the first count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
  * groups of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
 INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
@@ -72,19 +47,17 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm256_storeu_si256(to + 3, _mm256_unpackhi_epi16(ab_high, cd_high));
 }
 
-#define DEPTHWISE_NAME depthwise
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_WORD lanes
+#define PANEL_WEIGHT lanes
+#define PANEL_TILE_AT(at) ((lanes)load(at))
 #define DEPTHWISE_TAPS 4
 #define DEPTHWISE_CHANNELS 32
-#define DEPTHWISE_LANES 8
-#define DEPTHWISE_SUM lanes
-#define DEPTHWISE_ZERO() ((lanes){0})
 #define DEPTHWISE_MADD(sum, codes, w) add_products(sum, (lanes)load(codes), (lanes)load(w))
-#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
-#define DEPTHWISE_STORE_CODES store_positions
-#include "quant/kernel/depthwise_simd.h"
-
-OCT_CODES_AT_ONCE
+#include "quant/kernel/simd_table.h"
 
 /* The requantizer is AVX2's, which every machine with VNNI has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
@@ -95,11 +68,5 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel VNNI256_TABLE = {
     .isa = OCT_ISA_AVXVNNI,
     .name = "avxvnni",
-    .bytes = {COLUMNS, TILE_BYTES, NULL, product},
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
-    .product_codes = product_codes,
-    .depthwise_codes = depthwise_codes,
-    .requantize = requantize,
+    OCT_SIMD_TABLE(NULL),
 };

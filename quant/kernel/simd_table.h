@@ -1,31 +1,25 @@
-/* Depthwise convolutions of every SIMD table: a template that a kernel file includes once, and the order
- * of its weights.
+/* The functions of every SIMD table: a template that a kernel file includes once, with the vectors of simd.h or vectors.h,
+ * and with what it has of its instructions:
+ *     COLUMNS, TILE_BYTES                  of a panel (core/product/panel.h); COLUMNS are those of a vector, too
+ *     broadcast, add_products              PANEL_BROADCAST, PANEL_MADD
+ *     interleave(at, count, out)           const uint8_t *at[DEPTHWISE_TAPS], whose first count channels may be read
+ *                                          (<= DEPTHWISE_CHANNELS) -> DEPTHWISE_CHANNELS words
+ * as macros
+ *     PANEL_ROWS_1 .. _4, PANEL_WORD, PANEL_WEIGHT, PANEL_TILE_AT
+ *     DEPTHWISE_TAPS                           taps of a word: 4 or 2
+ *     DEPTHWISE_CHANNELS                       of a block: a multiple of 16, at most OCT_DEPTHWISE_MAX_CHANNELS
+ *     DEPTHWISE_MADD(sum, codes, weight)       -> lanes; both const int8_t *, of one vector
+ *     DEPTHWISE_MADD_NEXT(sum, codes, weight)  the same with the weights one tap further: what the next line of
+ *                                              output has of these lines (oct_depthwise.pair); may be left out
  *
- * The taps of a column that a word can hold (4 codes, or 2 of 16 bits) are interleaved: word c of the result
- * holds those of channel c, as the product's instruction wants them. A line of output interleaves each
+ * Depthwise convolutions: the taps of a column that a word can hold (4 codes, or 2 of 16 bits) are interleaved: word c of
+ * the result holds those of channel c, as the product's instruction wants them. A line of output interleaves each
  * column once, for a block of channels that stays in the first-level cache, and then every position is a
  * sum over kernel_w interleaved columns. What lies outside is `fill`, so that there are no edges. Columns
  * are too far apart for the hardware prefetcher, so interleaving one fetches what the next line of output
  * interleaves.
  *
  * Weights are [C/16][kernel_w][kernel_h/taps][16 channels][taps], filled up with zeros.
- *
- * Before including with DEPTHWISE_NAME defined as the name of the function that results, define
- *     DEPTHWISE_TAPS          taps of a word: 4 or 2
- *     DEPTHWISE_CHANNELS      of a block: a multiple of 16, at most OCT_DEPTHWISE_MAX_CHANNELS
- *     DEPTHWISE_LANES         channels of a vector: a divisor of 16
- *     DEPTHWISE_SUM           vector of DEPTHWISE_LANES int32
- *     DEPTHWISE_ZERO()                         -> DEPTHWISE_SUM
- *     DEPTHWISE_MADD(sum, codes, weight)       -> DEPTHWISE_SUM; both const int8_t *, of one vector
- *     DEPTHWISE_MADD_NEXT(sum, codes, weight)  -> the same with the weights one tap further: what the next line of
- *                                              output has of these lines (oct_depthwise.pair)
- *     DEPTHWISE_STORE(acc, count, sum)         the first count lanes (may be >= LANES)
- *     DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3)
- *                                              where d->epilogue is there: makes codes of the sums of 1 or 4
- *                                              positions, of LANES channels from `channel` on; element `at`
- *                                              is the first. May be left out
- *     DEPTHWISE_INTERLEAVE(at, count, out)     const uint8_t *at[DEPTHWISE_TAPS], whose first count channels
- *                                              may be read (<= CHANNELS) -> CHANNELS words
  */
 #include "quant/kernel/kernel.h"
 
@@ -41,7 +35,7 @@ enum {
 int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w);
 void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *packed);
 
-#ifdef DEPTHWISE_NAME
+#ifdef DEPTHWISE_TAPS
 
 #ifndef DEPTHWISE_MADD_NEXT /* a table without pairs is never asked for one */
 #define DEPTHWISE_MADD_NEXT(sum, codes, weight) (sum)
@@ -78,10 +72,10 @@ static void interleave_group(const channel_block *b, int64_t group)
     const int64_t pitch = b->groups * DEPTHWISE_BYTES;
     for (int64_t x = 0; x < b->columns; x++, out += pitch) {
         if (x < d->padding || x >= d->padding + d->in_w) {
-            DEPTHWISE_INTERLEAVE(outside, b->count, out);
+            interleave(outside, b->count, out);
             continue;
         }
-        DEPTHWISE_INTERLEAVE(at, b->count, out);
+        interleave(at, b->count, out);
         for (int tap = 0; tap < DEPTHWISE_TAPS; tap++) {
             __builtin_prefetch(at[tap] + below[tap]);
             at[tap] += step[tap];
@@ -90,35 +84,32 @@ static void interleave_group(const channel_block *b, int64_t group)
 }
 
 /* Ends the sums of `positions` neighbours, 1 or 4, of a vector of channels; element `at` is the first. */
-static inline __attribute__((always_inline)) void
-end_positions(const oct_depthwise *d, const int positions, int64_t channel, int64_t at,
-              DEPTHWISE_SUM s0, DEPTHWISE_SUM s1, DEPTHWISE_SUM s2, DEPTHWISE_SUM s3)
+INLINE void end_positions(const oct_depthwise *d, const int positions, int64_t channel, int64_t at,
+                          lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const int64_t live = d->channels - channel;
-#ifdef DEPTHWISE_STORE_CODES
     if (d->epilogue) {
-        DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3);
+        store_positions(positions, d, channel, at, s0, s1, s2, s3);
         return;
     }
-#endif
     int32_t *acc = d->acc + at;
-    DEPTHWISE_STORE(acc, live, s0);
+    write_lanes(acc, live, s0);
     if (positions == 1) return;
-    DEPTHWISE_STORE(acc + d->channels, live, s1);
-    DEPTHWISE_STORE(acc + 2 * d->channels, live, s2);
-    DEPTHWISE_STORE(acc + 3 * d->channels, live, s3);
+    write_lanes(acc + d->channels, live, s1);
+    write_lanes(acc + 2 * d->channels, live, s2);
+    write_lanes(acc + 3 * d->channels, live, s3);
 }
 
 /* Sums `positions` neighbours of one line of output or, if `pair`, of two, each over `columns` words. */
-static inline __attribute__((always_inline)) void
-sum_positions(const channel_block *b, const int positions, const bool pair, const int64_t columns,
-              const int8_t *codes, const int8_t *w, int64_t x, int64_t channel)
+INLINE void sum_positions(const channel_block *b, const int positions, const bool pair,
+                          const int64_t columns, const int8_t *codes, const int8_t *w, int64_t x,
+                          int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int64_t apart = d->stride * b->groups * DEPTHWISE_BYTES, at = x * d->channels + channel;
     codes += x * apart;
-    DEPTHWISE_SUM s0 = DEPTHWISE_ZERO(), s1 = s0, s2 = s0, s3 = s0;
-    DEPTHWISE_SUM t0 = s0, t1 = s0, t2 = s0, t3 = s0;
+    lanes s0 = {0}, s1 = s0, s2 = s0, s3 = s0;
+    lanes t0 = s0, t1 = s0, t2 = s0, t3 = s0;
     for (int64_t column = 0; column < columns; column++) {
         s0 = DEPTHWISE_MADD(s0, codes, w);
         if (pair) t0 = DEPTHWISE_MADD_NEXT(t0, codes, w);
@@ -140,8 +131,8 @@ sum_positions(const channel_block *b, const int positions, const bool pair, cons
 }
 
 /* Sums all positions of a vector of channels. pair and columns are known to the compiler where they are common. */
-static inline __attribute__((always_inline)) void
-sum_vector(const channel_block *b, const bool pair, const int64_t columns, int64_t channel)
+INLINE void sum_vector(const channel_block *b, const bool pair, const int64_t columns,
+                       int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int8_t *const w =
@@ -156,7 +147,7 @@ sum_vector(const channel_block *b, const bool pair, const int64_t columns, int64
         sum_positions(b, 1, pair, columns, codes, w, x, channel);
 }
 
-static void DEPTHWISE_NAME(const oct_depthwise *d)
+static void depthwise(const oct_depthwise *d)
 {
     channel_block b = {.d = d,
                        .groups = (d->kernel_h + DEPTHWISE_TAPS - 1) / DEPTHWISE_TAPS,
@@ -168,7 +159,7 @@ static void DEPTHWISE_NAME(const oct_depthwise *d)
         b.count = left < DEPTHWISE_CHANNELS ? left : DEPTHWISE_CHANNELS;
         for (int64_t group = 0; group < b.groups; group++)
             interleave_group(&b, group);
-        for (int64_t c = b.first; c < b.first + b.count; c += DEPTHWISE_LANES)
+        for (int64_t c = b.first; c < b.first + b.count; c += COLUMNS)
             if (d->pair && columns == 3)
                 sum_vector(&b, true, 3, c);
             else if (d->pair)
@@ -187,5 +178,46 @@ static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 {
     oct_depthwise_pack_taps(DEPTHWISE_TAPS, w, packed);
 }
+
+#define PANEL_NAME product
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_BROADCAST(at) broadcast(at)
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#define PANEL_MORE
+#include "core/product/panel.h"
+
+#define PANEL_NAME product_and_requantize
+#define PANEL_ELEMENT uint8_t
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
+#include "core/product/panel.h"
+
+/* Both find the coder of a call in `epilogue`. */
+static void product_codes(const oct_product *p, const oct_requant *q)
+{
+    const coder z = coder_of(q, p->acc);
+    oct_product with_coder = *p;
+    with_coder.epilogue = &z;
+    product_and_requantize(&with_coder);
+}
+
+static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
+{
+    const coder z = coder_of(q, d->codes);
+    oct_depthwise with_coder = *d;
+    with_coder.epilogue = &z;
+    depthwise(&with_coder);
+}
+
+/* Members of the table; pack: of a tile of weights, or NULL. */
+#define OCT_SIMD_TABLE(pack)                                                                       \
+    .bytes = {COLUMNS, TILE_BYTES, pack, product}, .depthwise_bytes = depthwise_bytes,             \
+    .depthwise_pack = depthwise_pack, .depthwise = depthwise, .product_codes = product_codes,      \
+    .depthwise_codes = depthwise_codes, .requantize = requantize
 
 #endif
