@@ -109,11 +109,10 @@ static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_t
 /* Times steps of training, and compares their operations a second with the peak of the processor. */
 static oct_status bench_step(oct_bench *bench)
 {
-    oct_bench_run run = {0};
-    oct_timings timings = {0};
-    oct_program program = {0};
+    OCT_OWNED(oct_timings_free) oct_timings timings = {0};
+    OCT_OWNED(oct_bench_run_end) oct_bench_run run = {0};
+    OCT_OWNED(oct_program_free) oct_program program = {0};
     oct_peak peak;
-    oct_status status = OCT_OK;
     if (!bench->model) bench->model = "cnn-small";
     batch_figure timed = {
         .bench = "step",
@@ -121,15 +120,15 @@ static oct_status bench_step(oct_bench *bench)
         .mode = bench->qat ? "qat" : "float",
         .numerics = oct_numerics_name(bench->numerics),
     };
-    OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
+    OCT_TRY(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
     const int64_t steps = timings.room + OCT_BENCH_WARM_UP;
     const oct_memory_meter meter = oct_memory_meter_begin();
-    OCT_TRY_OUT(oct_bench_run_begin(&run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
+    OCT_TRY(oct_bench_run_begin(&run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
     note_peak(&timed, &meter, "prepare");
-    OCT_TRY_OUT(time_steps(bench, &run.trainer, &timings, &meter, &timed));
+    OCT_TRY(time_steps(bench, &run.trainer, &timings, &meter, &timed));
     /* The steps of the figure are followed by those that the trainer's model needs to convert, since
      * the program shows what there was to compute. */
-    OCT_TRY_OUT(oct_bench_run_convert(&run, &program));
+    OCT_TRY(oct_bench_run_convert(&run, &program));
     const oct_multiply_adds work = oct_program_multiply_adds(&program);
     const double each = 2.0 * (double)bench->batch;
     /* At the peak, forward and backward each take the time that the rate of their number type allows. */
@@ -138,17 +137,13 @@ static oct_status bench_step(oct_bench *bench)
     static const oct_roof roofs[] = {[OCT_NUMERICS_BF16] = OCT_ROOF_BF16,
                                      [OCT_NUMERICS_F32] = OCT_ROOF_F32,
                                      [OCT_NUMERICS_INT8] = OCT_ROOF_INT8};
-    OCT_TRY_OUT(oct_peak_measure(oct_cpu_isa(), &peak));
+    OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
     timed.operations = forward + backward;
     timed.peak = timed.operations /
                  (forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : roofs[bench->numerics]] +
                   backward / peak.gops[roofs[bench->numerics]]);
     if (bench->session->group->rank == 0) print_figure(bench, &timed, &timings);
-out:
-    oct_program_free(&program);
-    oct_bench_run_end(&run);
-    oct_timings_free(&timings);
-    return status;
+    return OCT_OK;
 }
 
 const oct_bench_figure oct_bench_step = {"step", bench_step, true, false};

@@ -78,12 +78,11 @@ static double best_gops(block *b)
 static oct_status measure_int8(const oct_byte_product *k, double *gops)
 {
     enum { TILE_MAX = 64 }; /* codes of a tile before it is packed; weights are from -127 to 127 */
-    block b = {0};
+    OCT_OWNED(free_block) block b = {0};
     int8_t tile[TILE_MAX];
-    oct_status status = OCT_OK;
     const int codes = k->col_tile * OCT_WORD;
     OCT_ASSERT(codes <= TILE_MAX);
-    OCT_TRY_OUT(make_block(&b, k->product, k->col_tile, k->tile_bytes, OCT_WORD));
+    OCT_TRY(make_block(&b, k->product, k->col_tile, k->tile_bytes, OCT_WORD));
     oct_bench_fill(b.words, b.runs[0].words * WORD, 0);
     for (int64_t at = 0; at < PANELS * b.args.panel_bytes; at += k->tile_bytes) {
         oct_bench_fill((uint8_t *)tile, codes, (uint32_t)at);
@@ -92,9 +91,7 @@ static oct_status measure_int8(const oct_byte_product *k, double *gops)
         oct_pack_tile(k, tile, (int8_t *)b.panels + at);
     }
     *gops = best_gops(&b);
-out:
-    free_block(&b);
-    return status;
+    return OCT_OK;
 }
 
 /* Fills a block with values that bfloat16 holds: one in a word, or two where `pairs`. */
@@ -113,17 +110,14 @@ static void fill_rounded(void *place, int64_t words, bool pairs)
 
 static oct_status measure_float(const oct_float_kernel *k, bool bf16, double *gops)
 {
-    block b = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(free_block) block b = {0};
     const bool pairs = bf16 && k->bf16_words != OCT_BF16_FLOATS;
-    OCT_TRY_OUT(
+    OCT_TRY(
         make_block(&b, bf16 ? k->bf16 : k->f32, k->col_tile, k->col_tile * WORD, pairs ? 2 : 1));
     fill_rounded(b.words, b.runs[0].words, pairs);
     fill_rounded(b.panels, PANELS * b.args.panel_bytes / WORD, pairs);
     *gops = best_gops(&b);
-out:
-    free_block(&b);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak)

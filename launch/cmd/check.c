@@ -135,12 +135,11 @@ static oct_status report_pointless(const verdict *v)
 static oct_status check_report_file(const char *path)
 {
     static const char begin[] = "Check report of prepare";
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
     if (!oct_file_exists(path)) return OCT_OK;
     OCT_TRY(oct_file_read(path, REPORT_BYTES_MAX, &bytes, &size));
     bool report = strncmp(bytes, begin, sizeof(begin) - 1) == 0;
-    oct_free(&bytes);
     OCT_CHECK(report, OCT_USAGE,
               "command line: --report %s: already exists and is not a check report; choose another "
               "file name",
@@ -151,14 +150,11 @@ static oct_status check_report_file(const char *path)
 /* Creates the teacher of distillation once, so that a checkpoint that does not fit is reported before the run. */
 static oct_status try_teacher(verdict *v)
 {
-    oct_checkpoint checkpoint;
-    oct_teacher teacher = {0};
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
+    OCT_OWNED(oct_teacher_destroy) oct_teacher teacher = {0};
     OCT_TRY(oct_teacher_open(&v->recipe, &checkpoint));
-    oct_status status = OCT_OK;
-    if (checkpoint.bytes) status = oct_teacher_create(&teacher, &checkpoint, &v->recipe, &v->train);
-    oct_teacher_destroy(&teacher);
-    oct_checkpoint_close(&checkpoint);
-    return status;
+    return checkpoint.bytes ? oct_teacher_create(&teacher, &checkpoint, &v->recipe, &v->train)
+                            : OCT_OK;
 }
 
 static oct_status judge_recipe(verdict *v, const oct_args *args)
@@ -398,45 +394,38 @@ static oct_status show_weights(void *user, const oct_state_item *item)
 /* Compares the gradients of a checkpoint's weights by its run's numerics with those by float32. */
 static oct_status check_gradients(const oct_args *args)
 {
-    oct_subject subject = {0};
-    oct_trainer trainer = {0};
-    gradient_table t = {.params = &trainer.training.params};
+    OCT_OWNED(oct_subject_close) oct_subject subject = {0};
+    OCT_OWNED(oct_trainer_destroy) oct_trainer trainer = {0};
+    OCT_OWNED(oct_free) oct_error_sums *sums = NULL;
+    json_auto_t *rows = args->json ? json_array() : NULL;
     const oct_checkpoint *c = &subject.checkpoint;
     const int64_t batches = oct_option_count(args, GRADIENTS, 1);
     oct_phase phase;
-    oct_status status = OCT_OK;
-    OCT_CHECK_OUT(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
-                  OCT_USAGE,
-                  "command line: overrides, --ranks and --report are not for --gradients");
-    OCT_TRY_OUT(oct_subject_open(&subject, args->word[0], OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
-                                 "check --gradients takes a checkpoint or a run folder"));
-    OCT_TRY_OUT(oct_checkpoint_phase(c, &phase));
-    OCT_CHECK_OUT(phase >= OCT_PHASE_QAT, OCT_PREPARE,
-                  "%s: is of the phase %s; take a checkpoint of QAT", c->path, c->info.phase);
-    OCT_TRY_OUT(oct_subject_read_recipe(&subject, NULL));
-    OCT_TRY_OUT(oct_load_data(&subject.recipe, OCT_TRAIN, NULL, &subject.data));
-    OCT_TRY_OUT(oct_trainer_create(&trainer, &subject.recipe, &oct_collective_one, &subject.data,
-                                   &subject.data)); /* nothing is evaluated */
-    OCT_TRY_OUT(oct_trainer_restore(&trainer, c));
-    OCT_TRY_OUT(oct_alloc(&t.sums, t.params->count + 1, sizeof *t.sums));
-    OCT_TRY_OUT(oct_trainer_compare_gradients(&trainer, batches, t.sums));
-    if (args->json)
-        t.rows = json_array();
-    else
-        oct_print("%-44s %9s %10s %10s\n", "weights", "cosine", "error", "projection");
-    OCT_TRY_OUT(oct_module_state(trainer.model, show_weights, &t));
-    show_gradient(&t, "all", &t.sums[t.params->count]);
-    if (args->json)
+    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
+              OCT_USAGE, "command line: overrides, --ranks and --report are not for --gradients");
+    OCT_TRY(oct_subject_open(&subject, args->word[0], OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
+                             "check --gradients takes a checkpoint or a run folder"));
+    OCT_TRY(oct_checkpoint_phase(c, &phase));
+    OCT_CHECK(phase >= OCT_PHASE_QAT, OCT_PREPARE,
+              "%s: is of the phase %s; take a checkpoint of QAT", c->path, c->info.phase);
+    OCT_TRY(oct_subject_read_recipe(&subject, NULL));
+    OCT_TRY(oct_load_data(&subject.recipe, OCT_TRAIN, NULL, &subject.data));
+    OCT_TRY(oct_trainer_create(&trainer, &subject.recipe, &oct_collective_one, &subject.data,
+                               &subject.data)); /* nothing is evaluated */
+    OCT_TRY(oct_trainer_restore(&trainer, c));
+    const oct_params *params = &trainer.training.params;
+    OCT_TRY(oct_alloc(&sums, params->count + 1, sizeof *sums));
+    OCT_TRY(oct_trainer_compare_gradients(&trainer, batches, sums));
+    gradient_table t = {.params = params, .sums = sums, .rows = rows};
+    if (!rows) oct_print("%-44s %9s %10s %10s\n", "weights", "cosine", "error", "projection");
+    OCT_TRY(oct_module_state(trainer.model, show_weights, &t));
+    show_gradient(&t, "all", &sums[params->count]);
+    if (rows)
         oct_print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:O}", "kind", "gradients",
                                  "checkpoint", c->path, "step", (json_int_t)c->info.step,
                                  "numerics", oct_numerics_name(subject.recipe.numerics), "batches",
-                                 (json_int_t)batches, "weights", t.rows));
-out:
-    json_decref(t.rows);
-    oct_free(&t.sums);
-    oct_trainer_destroy(&trainer);
-    oct_subject_close(&subject);
-    return status;
+                                 (json_int_t)batches, "weights", rows));
+    return OCT_OK;
 }
 
 static oct_status run_check_command(const oct_args *args)

@@ -343,9 +343,9 @@ static oct_status judge_survey(const oct_survey *s, const char *recipe)
 static oct_status survey_data(const oct_args *args, const oct_recipe *recipe,
                               const oct_dataset data[2])
 {
-    oct_survey found;
+    OCT_OWNED(oct_survey_free) oct_survey found = {0};
     oct_meter_begin(&meter, "read", "samples", 0);
-    oct_status status = oct_survey_make(&found, data, say_progress);
+    const oct_status status = oct_survey_make(&found, data, say_progress);
     oct_meter_end(&meter);
     OCT_TRY(status);
     if (args->json) {
@@ -360,24 +360,20 @@ static oct_status survey_data(const oct_args *args, const oct_recipe *recipe,
         print_duplicates(&found);
         print_damaged(&found);
     }
-    status = judge_survey(&found, args->word[0]);
-    oct_survey_free(&found);
-    return status;
+    return judge_survey(&found, args->word[0]);
 }
 
 static oct_status write_preview(const oct_args *args, const oct_recipe *recipe,
                                 const oct_dataset *data)
 {
     const char *file = args->option[PREVIEW].text;
-    oct_text page = {0};
+    OCT_OWNED(oct_text_free) oct_text page = {0};
     OCT_CHECK(oct_page_is_name(file), OCT_USAGE,
               "command line: --preview %s: the sheet is an HTML page; give it a name that ends in "
               ".html",
               file);
     OCT_TRY(oct_data_sheet(recipe, data, oct_option_count(args, SAMPLES, SAMPLES_STANDARD), &page));
-    oct_status status = oct_file_write(file, page.data, page.length);
-    oct_text_free(&page);
-    OCT_TRY(status);
+    OCT_TRY(oct_file_write(file, page.data, page.length));
     args->json ? oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file))
                : oct_print("%s: training samples as the model will get them\n", file);
     return OCT_OK;

@@ -98,10 +98,8 @@ static oct_status inspect_checkpoint(const char *path, bool json)
 {
     OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
-    tensors t = {.file = checkpoint.file, .json = json ? json_array() : NULL};
-    const oct_status status = print_checkpoint(&checkpoint, &t);
-    json_decref(t.json);
-    return status;
+    json_auto_t *list = json ? json_array() : NULL;
+    return print_checkpoint(&checkpoint, &(tensors){.file = checkpoint.file, .json = list});
 }
 
 /* Shows an int8 model: a line for each step of the program. */
@@ -290,11 +288,9 @@ static oct_status print_device_text(const oct_device *d, const char *path,
                   oct_text_count(d->of[i][OCT_DEVICE_SCRATCH], scratch),
                   oct_text_count(d->of[i][OCT_DEVICE_PRODUCTS], products));
     for (int figure = 0; figure < OCT_DEVICE_FIGURES; figure++) {
-        oct_text text = {0};
-        const oct_status status = oct_device_largest(d, (oct_device_figure)figure, &text);
+        OCT_OWNED(oct_text_free) oct_text text = {0};
+        OCT_TRY(oct_device_largest(d, (oct_device_figure)figure, &text));
         if (text.data) oct_print("most %s: %s\n", oct_device_figure_names[figure], text.data);
-        oct_text_free(&text);
-        OCT_TRY(status);
     }
     return OCT_OK;
 }
@@ -329,17 +325,13 @@ static void print_device_json(const oct_device *d, const char *path, const int64
  * file. */
 static oct_status print_device(const oct_model *model, const char *path, bool json)
 {
-    oct_device device;
+    OCT_OWNED(oct_device_free) oct_device device = {0};
     int64_t arena[FORMS];
-    oct_status status = OCT_OK;
     OCT_TRY(find_arenas(model, arena));
     OCT_TRY(oct_device_of(&device, &model->program));
-    if (json)
-        print_device_json(&device, path, arena);
-    else
-        status = print_device_text(&device, path, arena);
-    oct_device_free(&device);
-    return status;
+    if (!json) return print_device_text(&device, path, arena);
+    print_device_json(&device, path, arena);
+    return OCT_OK;
 }
 
 static oct_status inspect_model(const oct_args *args, bool device)

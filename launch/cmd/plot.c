@@ -77,12 +77,11 @@ static oct_status report_unknown_word(const request *r, const char *word)
         names[i] = r->name[i];
         OCT_TRY(oct_text_add(&all, "%s%s", i ? ", " : "", r->name[i]));
     }
-    oct_status status =
-        oct_fail(OCT_USAGE,
-                 "command line: '%s' is neither a figure of %s nor a second run; %s\nthere are: %s",
-                 word, r->path[0], oct_did_you_mean(hint, word, names, r->names, "choose one"),
-                 all.data ? all.data : "none");
-    return status;
+    return oct_fail(
+        OCT_USAGE,
+        "command line: '%s' is neither a figure of %s nor a second run; %s\nthere are: %s", word,
+        r->path[0], oct_did_you_mean(hint, word, names, r->names, "choose one"),
+        all.data ? all.data : "none");
 }
 
 static oct_status open_run(request *r, const char *path)
@@ -162,22 +161,16 @@ out:
 
 static oct_status add_run_json(const request *r, int run, json_t *runs)
 {
-    json_t *figures = json_object();
+    json_auto_t *figures = json_object();
     for (size_t k = 0; k < r->keys; k++) {
-        curve_pair p = {0};
-        oct_status status = read_pair(&p, &r->run[run], r->key[k]);
-        if (status == OCT_OK)
-            json_object_set_new(figures, r->key[k],
-                                json_pack("{s:o, s:o}", "training", oct_series_json(&p.training),
-                                          "evaluation", oct_series_json(&p.evaluation)));
-        free_pair(&p);
-        if (status != OCT_OK) {
-            json_decref(figures);
-            return status;
-        }
+        OCT_OWNED(free_pair) curve_pair p = {0};
+        OCT_TRY(read_pair(&p, &r->run[run], r->key[k]));
+        json_object_set_new(figures, r->key[k],
+                            json_pack("{s:o, s:o}", "training", oct_series_json(&p.training),
+                                      "evaluation", oct_series_json(&p.evaluation)));
     }
     json_array_append_new(runs,
-                          json_pack("{s:s, s:o, s:o}", "run", r->path[run], "phases",
+                          json_pack("{s:s, s:o, s:O}", "run", r->path[run], "phases",
                                     oct_plot_spans_json(r->run[run].records), "figures", figures));
     return OCT_OK;
 }

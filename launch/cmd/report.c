@@ -9,20 +9,17 @@ static oct_status run_report(const oct_args *args)
 {
     const char *first = args->word[0], *second = args->num_words > 1 ? args->word[1] : NULL;
     const char *path = args->option[OUTPUT].given ? args->option[OUTPUT].text : "report.html";
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     /* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
     OCT_CHECK(!oct_file_exists(path) || oct_page_is_name(path), OCT_USAGE,
               "command line: -o %s: already exists and does not end in .html; choose another file "
               "name",
               path);
     OCT_TRY(oct_page_text(&text, first, second, args->allow_large));
-    size_t bytes = text.length;
-    oct_status status = oct_file_write(path, text.data, bytes);
-    oct_text_free(&text);
-    OCT_TRY(status);
+    OCT_TRY(oct_file_write(path, text.data, text.length));
     if (args->json)
         oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
-                                 "file", path, "bytes", (json_int_t)bytes));
+                                 "file", path, "bytes", (json_int_t)text.length));
     else
         oct_print("the report is in %s\n", path);
     return OCT_OK;

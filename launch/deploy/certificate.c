@@ -113,42 +113,36 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
                                 const oct_dataset *data, int64_t batch, oct_outputs *o)
 {
     const oct_value *value = &program->values[program->output];
-    oct_tensor y = {.dtype = value->dtype};
     oct_program_cost cost;
-    oct_loader loader = {0};
-    oct_meter meter = {0};
-    oct_runtime *runtime = NULL;
-    float *images = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_runtime_destroy) oct_runtime *runtime = NULL;
+    OCT_OWNED(oct_loader_deinit) oct_loader loader = {0};
+    OCT_OWNED(oct_free) float *images = NULL;
+    OCT_OWNED(oct_free) void *outputs = NULL;
+    OCT_OWNED(oct_meter_end) oct_meter meter = {0};
 
     /* As many samples at a time as their values have room for; no result depends on it. */
-    OCT_TRY_OUT(oct_program_costs(program, &cost));
+    OCT_TRY(oct_program_costs(program, &cost));
     batch = oct_min_i64(batch, oct_max_i64(BATCH_BYTES / oct_max_i64(cost.bytes, 1), 1));
-    OCT_TRY_OUT(oct_runtime_create(
+    OCT_TRY(oct_runtime_create(
         &runtime, program,
         &(oct_runtime_options){.max_batch = batch, .host = &oct_module_fallbacks}));
-    OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
+    OCT_TRY(oct_evaluation_loader(&loader, recipe, data));
     oct_loader_read_ahead(&loader, recipe);
-    OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
-    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    OCT_TRY(oct_alloc(&outputs, (size_t)batch, oct_value_bytes(value)));
+    OCT_TRY(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    oct_tensor y = {.dtype = value->dtype, .data = outputs};
     oct_meter_begin(&meter, "evaluate int8", "images", o->samples);
     for (int64_t at = 0; at < o->samples; at += batch) {
         oct_meter_show(&meter, at);
         int64_t n = o->samples - at < batch ? o->samples - at : batch;
-        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
+        OCT_TRY(oct_outputs_read(o, &loader, at, n, images));
         const oct_example x = oct_dataset_inputs(data, images, n, 0, n);
-        OCT_TRY_OUT(oct_runtime_run(runtime, n, x.data, y.data));
+        OCT_TRY(oct_runtime_run(runtime, n, x.data, y.data));
         y.shape = OCT_SHAPE(n, oct_value_numel(value));
         if (o->rows > 1) y.shape = OCT_SHAPE(n * o->rows, oct_value_numel(value) / o->rows);
-        OCT_TRY_OUT(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
+        OCT_TRY(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
     }
-out:
-    oct_meter_end(&meter);
-    oct_free(&y.data);
-    oct_free(&images);
-    oct_loader_deinit(&loader);
-    oct_runtime_destroy(&runtime);
-    return status;
+    return OCT_OK;
 }
 
 /* Golden vectors of the program. */
@@ -253,14 +247,12 @@ oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_dat
                            float *samples)
 {
     const int64_t numel = test_data->h * test_data->w * test_data->c;
-    oct_loader loader;
+    OCT_OWNED(oct_loader_deinit) oct_loader loader = {0};
     oct_goals goals;
     OCT_TRY(oct_evaluation_loader(&loader, recipe, test_data));
-    oct_status status = OCT_OK;
-    for (int64_t i = 0; i < count && status == OCT_OK; i++)
-        status = oct_loader_read(&loader, i, 1, samples + i * numel, &goals);
-    oct_loader_deinit(&loader);
-    return status;
+    for (int64_t i = 0; i < count; i++)
+        OCT_TRY(oct_loader_read(&loader, i, 1, samples + i * numel, &goals));
+    return OCT_OK;
 }
 
 /* Takes the first test images as golden inputs, unless the model has some. */

@@ -42,21 +42,17 @@ static oct_status check_if_empty(const char *path, bool *empty)
 
 oct_status oct_run_same_recipe(const char *path, const char *text, const oct_recipe *recipe)
 {
-    oct_recipe recipe_of_run;
-    oct_text differences = {0};
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe_of_run = {0};
+    OCT_OWNED(oct_text_free) oct_text differences = {0};
     OCT_TRY(oct_recipe_read(&recipe_of_run, path, text, NULL, 0));
-    oct_status status = oct_recipe_compare(&recipe_of_run, recipe, &differences);
-    if (status == OCT_OK && differences.length > 0) {
-        while (differences.data[differences.length - 1] == '\n')
-            differences.data[--differences.length] = '\0';
-        status = oct_fail(
-            OCT_USAGE, "%s%s%s; choose another output=, or use the values of that run\n%s",
-            text ? "" : "output: ", text ? path : recipe->output,
-            text ? ": is of another recipe" : " holds a run of another recipe", differences.data);
-    }
-    oct_text_free(&differences);
-    oct_recipe_free(&recipe_of_run);
-    return status;
+    OCT_TRY(oct_recipe_compare(&recipe_of_run, recipe, &differences));
+    if (differences.length == 0) return OCT_OK;
+    while (differences.data[differences.length - 1] == '\n')
+        differences.data[--differences.length] = '\0';
+    return oct_fail(OCT_USAGE, "%s%s%s; choose another output=, or use the values of that run\n%s",
+                    text ? "" : "output: ", text ? path : recipe->output,
+                    text ? ": is of another recipe" : " holds a run of another recipe",
+                    differences.data);
 }
 
 oct_status oct_run_folder_records(const char *path, json_t **records, size_t *bad_line)

@@ -413,16 +413,13 @@ static oct_status warn_of_limit(const oct_device *d, oct_device_figure figure, i
 /* Warns in the log where the program exceeds quant.flash_limit or quant.scratch_limit, naming those layers. */
 static oct_status warn_of_limits(const oct_recipe *recipe, const oct_program *program)
 {
-    oct_device device;
+    OCT_OWNED(oct_device_free) oct_device device = {0};
     if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
     OCT_TRY(oct_device_of(&device, program));
-    oct_status status = warn_of_limit(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
-                                      "give these fewer channels or inputs");
-    if (status == OCT_OK)
-        status = warn_of_limit(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
-                               "use smaller images, an earlier stride, or fewer channels there");
-    oct_device_free(&device);
-    return status;
+    OCT_TRY(warn_of_limit(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
+                          "give these fewer channels or inputs"));
+    return warn_of_limit(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
+                         "use smaller images, an earlier stride, or fewer channels there");
 }
 
 oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report,

@@ -132,22 +132,19 @@ enum { FLOAT_LAYERS_NAMED = 5 };
 static oct_status open_fallbacks(oct_runtime *rt)
 {
     const oct_program *program = rt->program;
-    oct_text layers = {0};
+    OCT_OWNED(oct_text_free) oct_text layers = {0};
     int64_t count = 0;
-    oct_status status = OCT_OK;
     for (int64_t i = 0; i < program->num_steps; i++) {
         if (program->steps[i].kind != OCT_STEP_FLOAT) continue;
         if (count < FLOAT_LAYERS_NAMED && !rt->host)
-            OCT_TRY_OUT(oct_text_add(&layers, "%s%s", count ? ", " : "", program->steps[i].name));
+            OCT_TRY(oct_text_add(&layers, "%s%s", count ? ", " : "", program->steps[i].name));
         count++;
     }
-    OCT_CHECK_OUT(count == 0 || rt->host, OCT_PREPARE,
-                  "%lld of its layers stay float (%s%s), which only the library octet computes; "
-                  "link that one (pkg-config octet), or quantize them",
-                  (long long)count, layers.data, count > FLOAT_LAYERS_NAMED ? ", ..." : "");
-out:
-    oct_text_free(&layers);
-    if (status != OCT_OK || count == 0) return status;
+    OCT_CHECK(count == 0 || rt->host, OCT_PREPARE,
+              "%lld of its layers stay float (%s%s), which only the library octet computes; "
+              "link that one (pkg-config octet), or quantize them",
+              (long long)count, layers.data, count > FLOAT_LAYERS_NAMED ? ", ..." : "");
+    if (count == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&rt->fallbacks, (size_t)(rt->threads * program->num_steps), sizeof(void *)));
     for (int64_t i = 0; i < rt->threads * program->num_steps; i++) {
         const oct_step *step = &program->steps[i % program->num_steps];

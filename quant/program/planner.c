@@ -128,14 +128,12 @@ static double step_work(const oct_program *program, const oct_step *step)
 
 oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost)
 {
-    int64_t *offsets;
+    OCT_OWNED(oct_free) int64_t *offsets = NULL;
     *cost = (oct_program_cost){0};
     for (int64_t i = 0; i < program->num_steps; i++)
         cost->work += step_work(program, &program->steps[i]);
     OCT_TRY(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
-    oct_status status = oct_plan_values(program, offsets, &cost->bytes);
-    oct_free(&offsets);
-    return status;
+    return oct_plan_values(program, offsets, &cost->bytes);
 }
 
 oct_status oct_program_check_costs(const oct_program *program, int64_t golden)

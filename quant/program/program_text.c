@@ -456,7 +456,7 @@ static oct_status read_lines(oct_program *program, char *text)
 
 oct_status oct_program_read_text(oct_program *program, const char *text, size_t bytes)
 {
-    char *copy;
+    OCT_OWNED(oct_free) char *copy = NULL;
     *program = (oct_program){.num_steps = 0};
     for (size_t i = 0; i < bytes; i++)
         OCT_CHECK(((unsigned char)text[i] >= ' ' || text[i] == '\n' || text[i] == '\t') &&
@@ -464,7 +464,5 @@ oct_status oct_program_read_text(oct_program *program, const char *text, size_t 
                   OCT_DATA, "byte %zu of the program is a control character", i);
     OCT_TRY(oct_alloc(&copy, bytes + 1, 1));
     memcpy(copy, text, bytes);
-    const oct_status status = read_lines(program, copy);
-    oct_free(&copy);
-    return status;
+    return read_lines(program, copy);
 }

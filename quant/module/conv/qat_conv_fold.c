@@ -217,24 +217,20 @@ oct_status oct_qat_conv_drop_norm(oct_qat_conv *m)
 
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
 {
-    oct_status status;
-    folding f;
-    float *shifts = NULL;
+    OCT_OWNED(end_folding) folding f = {0};
+    OCT_OWNED(oct_free) float *shifts = NULL;
     oct_param *bias;
     if (!m->batch_norm) return OCT_OK;
     OCT_TRY(check_foldable(m));
-    OCT_TRY_OUT(begin_folding(m, input, &f));
-    OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
+    OCT_TRY(begin_folding(m, input, &f));
+    OCT_TRY(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
     if (has_one_scale(&f.layer)) share_learned_scale(&f);
-    OCT_TRY_OUT(oct_qat_conv_drop_norm(m));
-    OCT_TRY_OUT(ensure_bias(m->layer, f.shape.out_c, &bias));
+    OCT_TRY(oct_qat_conv_drop_norm(m));
+    OCT_TRY(ensure_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
-out:
-    oct_free(&shifts);
-    end_folding(&f);
-    return status;
+    return OCT_OK;
 }
 
 /* The gain of the running statistics moves into the weights, the shift into the bias. */

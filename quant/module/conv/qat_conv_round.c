@@ -333,29 +333,25 @@ static bool scales_stay(layer_rounding *w)
 /* Weights change only where their scales, taken from the new weights, stay as they were. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *rounded)
 {
-    layer_rounding w;
-    float *exact = NULL;
-    oct_status status = begin_rounding(m, &w);
+    OCT_OWNED(end_rounding) layer_rounding w = {0};
+    OCT_OWNED(oct_free) float *exact = NULL;
     *rounded = false;
-    if (status != OCT_OK) goto out;
+    OCT_TRY(begin_rounding(m, &w));
     const size_t k = (size_t)oct_conv_depth(&w.shape), all = (size_t)w.shape.out_c * k;
     float *weight = oct_f32(&w.layer.weight->value);
-    OCT_TRY_OUT(oct_alloc(&w.requantized, all, 1));
-    OCT_TRY_OUT(oct_alloc(&w.factor, k * k, sizeof *w.factor));
-    OCT_TRY_OUT(oct_alloc(&w.moved, all, sizeof *w.moved));
+    OCT_TRY(oct_alloc(&w.requantized, all, 1));
+    OCT_TRY(oct_alloc(&w.factor, k * k, sizeof *w.factor));
+    OCT_TRY(oct_alloc(&w.moved, all, sizeof *w.moved));
     for (int64_t group = 0; group < input->groups; group++) {
-        OCT_TRY_OUT(factor_products(input, group, w.factor));
+        OCT_TRY(factor_products(input, group, w.factor));
         round_group(&w, group);
     }
-    OCT_TRY_OUT(oct_alloc(&exact, all, sizeof *exact));
+    OCT_TRY(oct_alloc(&exact, all, sizeof *exact));
     memcpy(exact, weight, all * sizeof *exact);
     center_weights(&w);
     *rounded = scales_stay(&w);
     if (!*rounded) memcpy(weight, exact, all * sizeof *weight);
-out:
-    oct_free(&exact);
-    end_rounding(&w);
-    return status;
+    return OCT_OK;
 }
 
 /* Rounding adds to the mean of a channel the changes of its weights times the means of their inputs. */
