@@ -18,7 +18,7 @@
 
 #include "core/base/leaves.h"
 #include "core/kernel/float_kernel.h"
-#include "core/product/conv_window.h"
+#include "core/product/winograd.h"
 #include "core/tensor/tensor.h"
 
 /* A plan is made of the following. Callers read the sizes in bytes and the leaves; all else is for the kernels of this
@@ -47,6 +47,7 @@ typedef struct oct_conv_product {
     int64_t panel_bytes, group_bytes;
     oct_conv_window window; /* unless depthwise: */
     oct_depthwise_plan strip;
+    oct_winograd winograd;           /* of codes: .bytes: this way, and there is no window */
     int64_t offsets_at, zeros_bytes; /* in packed weights of codes: conv_bytes.c */
 } oct_conv_product;
 

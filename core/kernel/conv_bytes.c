@@ -58,6 +58,40 @@ OCT_CLONES static void write_sums(const chunk *c, const sums *s)
         write_sums_as(c, s, false, false);
 }
 
+/* The same tile by tile (core/product/winograd.h), where no tap is left out: there is one row of offsets. */
+static void multiply_tiles(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
+{
+    const oct_winograd *w = &p->data.winograd;
+    const int64_t line = w->out_w * w->out_c, from = w->in_h * w->in_w * w->in_c;
+    const int64_t positions = w->period * w->lines * w->out_w;
+    oct_row *rows = (oct_row *)(void *)((char *)scratch + w->scratch_bytes);
+    int32_t *high = (int32_t *)(void *)(rows + positions), *low = high + positions * w->out_c;
+    for (int64_t i = 0; i < positions; i++)
+        rows[i].acc = i * w->out_c;
+    chunk c = {.rows = rows,
+               .low = pass->low,
+               .offsets =
+                   (const int32_t *)(const void *)((const char *)pass->packed + p->data.offsets_at),
+               .add = pass->add};
+    const sums s = {.columns = w->out_c, .pitch = w->out_c, .high = high, .low = low};
+    oct_winograd_block b = {0};
+    for (int64_t n = 0; n < pass->samples; n += b.samples)
+        for (b.line = 0; b.line < w->out_h; b.line += b.lines) {
+            b.samples = oct_min_i64(w->period, pass->samples - n);
+            b.lines = oct_min_i64(w->lines, w->out_h - b.line);
+            oct_winograd_multiply(w, &b, (const uint8_t *)pass->x + n * from, pass->packed, high,
+                                  scratch);
+            if (pass->low)
+                oct_winograd_multiply(w, &b, (const uint8_t *)pass->low + n * from, pass->packed,
+                                      low, scratch);
+            c.each = b.lines * w->out_w;
+            c.count = b.samples * c.each;
+            c.scale = pass->scale + n;
+            c.grad_x = pass->y + (n * w->out_h + b.line) * line;
+            write_sums(&c, &s);
+        }
+}
+
 /* Multiplies and writes the rows of a chunk, all groups and some columns at a time. */
 static void multiply_chunk(const oct_conv_plan *p, chunk *c, const void *packed, int32_t *scratch)
 {
@@ -90,6 +124,10 @@ void oct_conv_byte_multiply(const oct_conv_plan *p, const oct_conv_pass *pass, v
 {
     const oct_conv_product *d = &p->data;
     const oct_conv_window *w = &d->window;
+    if (d->winograd.bytes) {
+        multiply_tiles(p, pass, scratch);
+        return;
+    }
     const int64_t pitch = oct_min_i64(d->columns, OCT_CHUNK_COLUMNS);
     oct_row *rows = scratch;
     chunk c = {.add = pass->add};
@@ -127,6 +165,17 @@ void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packe
     const oct_conv_shape *s = &p->config.shape;
     const oct_conv_product *d = &p->data;
     const oct_conv_window *w = &d->window;
+    int32_t *offsets = (int32_t *)(void *)((char *)packed + d->offsets_at);
+    if (d->winograd.bytes) {
+#pragma omp parallel for schedule(static)
+        for (int64_t panel = 0; panel < s->in_c / OCT_PAIR_LANES; panel++)
+            oct_winograd_pack(&d->winograd, codes, panel, panel + 1, packed);
+        memset(offsets, 0, (size_t)s->in_c * sizeof *offsets);
+        for (int64_t row = 0; row < 9 * s->out_c; row++) /* a tap of an output */
+            for (int64_t c = 0; c < s->in_c; c++)
+                offsets[c] += OCT_GRAD_FLIP * codes[row * s->in_c + c];
+        return;
+    }
     const oct_conv_window_block *last = &w->blocks[w->num_blocks - 1];
     const oct_byte_product *k = p->config.bytes;
     const int64_t taps = (int64_t)s->kernel_h * s->kernel_w, outs = s->out_c / s->groups;
@@ -142,7 +191,6 @@ void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packe
         char *tile = (char *)packed + g * d->group_bytes + c / k->col_tile * d->panel_bytes;
         oct_pack_words(k, &outputs, tile + tap * (d->panel_bytes / taps), d->panel_bytes);
     }
-    int32_t *offsets = (int32_t *)(void *)((char *)packed + d->offsets_at);
     void *zeros = offsets + oct_conv_window_kinds(w) * s->in_c;
     oct_row row = {0};
     oct_run run;

@@ -6,7 +6,7 @@
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"
-#include "core/kernel/transpose.h"
+#include "core/tensor/move.h"
 
 #include <string.h>
 
@@ -42,12 +42,22 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
 {
     const oct_conv_shape *s = &c->shape;
     const bool forward = direction == OCT_FORWARD;
+    const bool codes = c->numerics == OCT_NUMERICS_INT8;
+    oct_winograd *w = &d->winograd;
+    if (codes) oct_winograd_init(w, c->bytes, s, direction, OCT_GRAD_FLIP);
+    if (w->bytes) { /* conv_bytes.c: rows and sums of a block in scratch */
+        const int64_t position =
+            (int64_t)sizeof(oct_row) + c->data_digits * w->out_c * (int64_t)sizeof(int32_t);
+        d->offsets_at = w->packed_bytes;
+        d->packed_bytes = (size_t)(w->packed_bytes + w->out_c * (int64_t)sizeof(int32_t));
+        d->scratch_bytes = (size_t)(w->scratch_bytes + w->period * w->lines * w->out_w * position);
+        return;
+    }
     const int64_t channels = forward ? s->in_c : s->out_c, words = group_words(c, channels);
     const oct_conv_window_layout layout = {.pixel_bytes = words * s->groups * 4,
                                            .tap_words = words,
                                            .acc_stride = forward ? s->out_c : s->in_c,
                                            .wanted = WANTED_POSITIONS};
-    const bool codes = c->numerics == OCT_NUMERICS_INT8;
     const int64_t tile = codes ? c->bytes->col_tile : c->kernel->col_tile;
     const int64_t panel_words = (int64_t)s->kernel_h * s->kernel_w * words;
     d->columns = layout.acc_stride / s->groups;

@@ -14,7 +14,7 @@
 #include "core/base/leaves.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"
-#include "core/kernel/transpose.h"
+#include "core/tensor/move.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Matrices of two activations are multiplied, sample by sample. */
 #include "core/base/cpu.h"
-#include "core/kernel/transpose.h"
+#include "core/tensor/move.h"
 #include "core/op/op_impl.h"
 
 #include <string.h>

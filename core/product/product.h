@@ -55,7 +55,10 @@ typedef struct oct_product {
 
 typedef void oct_product_fn(const oct_product *p);
 
-enum { OCT_WORD = 4 }; /* codes */
+enum {
+    OCT_WORD = 4,       /* codes */
+    OCT_PAIR_LANES = 8, /* columns of a panel of pairs */
+};
 
 /* How an instruction set multiplies codes: u8 of rows times s8 in panels, each word the sum of four products,
  * exact in int32 while the final sum fits. All instruction sets give the same sums. */
@@ -65,6 +68,9 @@ typedef struct oct_byte_product {
     void (*pack_tile)(const int8_t *tile,
                       int8_t *packed); /* tile (col_tile, OCT_WORD); NULL: as it is */
     oct_product_fn *product;
+    /* Where bytes are multiplied as numbers of 16 bits, products of such: words are two of them, and a tile is
+     * (OCT_PAIR_LANES, 2). winograd.h uses it. NULL: bytes are faster. */
+    oct_product_fn *pairs;
 } oct_byte_product;
 
 static inline void oct_pack_tile(const oct_byte_product *k, const int8_t *tile, int8_t *packed)

@@ -36,3 +36,7 @@ void oct_file_order_in(const oct_file_order *order, const float *file, float *va
 /* Copies the tensor from where one order has it to where another one has it, or adds it to what is there. */
 void oct_file_order_move(const oct_file_order *from, const float *x, const oct_file_order *to,
                          float *y, bool add);
+
+/* Transposes a matrix: to (columns, rows) = from (rows, columns). Pitches are values from one row to the next. */
+void oct_transpose_f32(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
+                       float *to, int64_t to_pitch);

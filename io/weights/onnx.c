@@ -4,7 +4,7 @@
 #include "io/onnx/graph.h"
 
 #include "core/base/mem.h"
-#include "core/kernel/transpose.h"
+#include "core/tensor/move.h"
 #include "io/weights/format.h"
 
 #include <string.h>

@@ -17,12 +17,18 @@ typedef struct pairs {
     __m256i even, odd;
 } pairs;
 
-/* Repeats four codes in all lanes, as 16-bit pairs: codes 0 and 2, and codes 1 and 3. */
-INLINE pairs broadcast(const char *at)
+/* Repeats a word in all lanes. */
+INLINE __m256i repeat(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
-    const __m256i codes = _mm256_set1_epi32(word);
+    return _mm256_set1_epi32(word);
+}
+
+/* Repeats four codes in all lanes, as 16-bit pairs: codes 0 and 2, and codes 1 and 3. */
+INLINE pairs broadcast(const char *at)
+{
+    const __m256i codes = repeat(at);
     return (pairs){_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
 }
 
@@ -81,10 +87,29 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, load(codes), load(w))
 #include "quant/kernel/simd_table.h"
 
+#define PANEL_NAME product_of_pairs
+#define PANEL_LANES OCT_PAIR_LANES
+#define PANEL_TILE 32
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD __m256i
+#define PANEL_WEIGHT __m256i
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_BROADCAST(at) repeat(at)
+#define PANEL_TILE_AT(at) load(at)
+#define PANEL_MADD(sum, word, w) add_pair(sum, word, w)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#include "core/product/panel.h"
+
 OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
-    OCT_SIMD_TABLE(pack_tile),
+    OCT_SIMD_TABLE(pack_tile, product_of_pairs),
 };

@@ -154,6 +154,6 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
     .name = "avx512vnni",
-    OCT_SIMD_TABLE(NULL),
+    OCT_SIMD_TABLE(NULL, NULL),
     .depthwise_pairs = true,
 };

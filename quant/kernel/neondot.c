@@ -74,5 +74,5 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
-    OCT_SIMD_TABLE(NULL),
+    OCT_SIMD_TABLE(NULL, NULL),
 };

@@ -1,12 +1,14 @@
 /* Convolution over codes without im2col.
  *
  * The positions of the output go by in blocks of whole lines, or of whole samples where planes are small,
- * whose accumulators stay in cache between product and epilogue. The plan chooses one of four ways to them:
+ * whose accumulators stay in cache between product and epilogue. The plan chooses one of five ways to them:
  *     window  rows of the product are pointers into the input, and taps in the padding are not even
  *             listed (core/product/conv_window.h): where codes of a tap are whole words and padding counts
  *             as 0;
  *     stripe  the input lines of a block are copied once, with their border, into a stripe of scratch,
  *             where the taps of a window line are one run of codes: otherwise, and where rows are to fill tiles;
+ *     winograd  3 x 3 filters that read 2 x 2 positions at once (core/product/winograd.h): where bytes are multiplied as
+ *             numbers of 16 bits;
  *     lines   one filter a channel: line by line (quant/kernel/kernel.h);
  *     affine  a factor a channel: code by code.
  *
@@ -248,7 +250,13 @@ static void multiply_byte_block(const worker *w, const block *b, int shift, void
     const bool copies =
         plan->copies && (plan->window_samples == 0 || b->samples < plan->window_samples);
     if (copies) fill_stripe(w, b, bytes);
-    if (plan->depthwise) {
+    if (plan->winograd.bytes) {
+        const oct_conv_shape *s = &plan->shape;
+        const oct_winograd_block part = {b->samples, b->line, b->lines};
+        oct_winograd_multiply(&plan->winograd, &part,
+                              (const uint8_t *)w->pass->x + b->sample * s->in_h * s->in_w * s->in_c,
+                              w->pass->packed, out, w->stripe);
+    } else if (plan->depthwise) {
         convolve_depthwise_block(w, b, bytes, out);
     } else if (copies) {
         /* A block has all samples of a period, but the last one of a plane may have fewer lines. */
@@ -263,28 +271,23 @@ static void multiply_byte_block(const worker *w, const block *b, int shift, void
     }
 }
 
+/* Adds the sums of the next lower byte: acc = 256 * acc + sums. */
 OCT_CLONES
-static void shift_high_sums(int64_t n, const int32_t *restrict high, int64_t *restrict acc)
+static void append_byte_sums(int64_t n, const int32_t *restrict sums, int64_t *restrict acc)
 {
     for (int64_t i = 0; i < n; i++)
-        acc[i] = INT64_C(256) * high[i];
-}
-
-OCT_CLONES
-static void add_low_sums(int64_t n, const int32_t *restrict low, int64_t *restrict acc)
-{
-    for (int64_t i = 0; i < n; i++)
-        acc[i] += low[i];
+        acc[i] = 256 * acc[i] + sums[i];
 }
 
 /* Computes the accumulators of a block of 16-bit codes: 256 times the sums of high bytes plus those of low ones. */
 static void multiply_word_block(const worker *w, const block *b, int64_t *acc)
 {
     const int64_t n = b->samples * b->lines * w->plan->shape.out_w * w->plan->shape.out_c;
+    memset(acc, 0, (size_t)n * sizeof *acc);
     multiply_byte_block(w, b, 8, w->acc);
-    shift_high_sums(n, w->acc, acc);
+    append_byte_sums(n, w->acc, acc);
     multiply_byte_block(w, b, 0, w->acc);
-    add_low_sums(n, w->acc, acc);
+    append_byte_sums(n, w->acc, acc);
 }
 
 #define SCALE_CODES(name, code_t, acc_t)                                                           \
@@ -378,8 +381,8 @@ void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, cons
 {
     worker w = make_worker(p, pass, scratch);
     /* Codes are made while the sums are in registers, where neither mask nor range wants more. */
-    if (!p->affine && p->kernel->product_codes && !pass->mask && !pass->range &&
-        oct_epilogue_requantizes(f)) {
+    if (!p->affine && !p->winograd.bytes && p->kernel->product_codes && !pass->mask &&
+        !pass->range && oct_epilogue_requantizes(f)) {
         const oct_requant q = oct_epilogue_requant(f);
         w.requant = &q;
         compute_blocks(&w, pass->y, NULL, NULL);

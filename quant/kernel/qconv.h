@@ -9,7 +9,7 @@
 
 #include "quant/kernel/epilogue.h"
 #include "quant/kernel/qcodes.h"
-#include "core/product/conv_window.h"
+#include "core/product/winograd.h"
 #include "core/tensor/tensor.h"
 
 /* What is known of a convolution before its weights and codes are there. Plain data; threads share it. */
@@ -34,6 +34,7 @@ typedef struct oct_qconv_plan {
     int64_t positions;      /* of the largest block */
     int64_t stripe_lines;   /* of one sample of a block */
     int64_t group_bytes;    /* packed weights of one group */
+    oct_winograd winograd;  /* .bytes: this way, with neither tables nor codes made at once */
     oct_conv_window window; /* tables, where input lines are not copied */
     oct_row *rows;          /* tables, where they are: of a whole block */
     oct_run *runs;

@@ -123,6 +123,12 @@ static int64_t positions_wanted(const oct_qconv_plan *p)
 static void plan_blocks(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
+    if (p->winograd.bytes) {
+        p->period = p->winograd.period;
+        p->lines = p->winograd.lines;
+        p->positions = p->period * p->lines * s->out_w;
+        return;
+    }
     const int64_t wanted = positions_wanted(p);
     const int64_t most = oct_max_i64(wanted / s->out_w, 1);
     const int64_t blocks = (s->out_h + most - 1) / most;
@@ -154,6 +160,8 @@ static void plan_weights(oct_qconv_plan *p)
     p->run = one_run ? s->kernel_w * s->in_c : group_c;
     if (p->affine)
         p->packed_bytes = s->out_c;
+    else if (p->winograd.bytes)
+        p->packed_bytes = p->winograd.packed_bytes;
     else if (p->depthwise)
         p->packed_bytes = p->kernel->depthwise_bytes(s->in_c, s->kernel_h, dilated_width(s));
     else
@@ -161,11 +169,16 @@ static void plan_weights(oct_qconv_plan *p)
     p->packed_bytes = oct_round_up(p->packed_bytes + p->group_bytes * s->groups, OCT_CACHE_LINE);
 }
 
+static bool has_tables(const oct_qconv_plan *p)
+{
+    return !p->depthwise && !p->affine && !p->winograd.bytes;
+}
+
 /* Counts the bytes of the tables: rows and runs of the stripe, or those of windows. */
 static void plan_tables(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
-    if (p->depthwise || p->affine) return;
+    if (!has_tables(p)) return;
     if (p->copies)
         p->table_bytes =
             p->positions * (int64_t)sizeof(oct_row) + p->taps * (int64_t)sizeof(oct_run);
@@ -183,7 +196,9 @@ static void plan_tables(oct_qconv_plan *p)
 static void plan_scratch(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
-    const int64_t stripe = p->copies ? p->period * p->stripe_lines * p->pitch + OCT_WORD : 0;
+    const int64_t stripe = p->winograd.bytes ? p->winograd.scratch_bytes
+                           : p->copies       ? p->period * p->stripe_lines * p->pitch + OCT_WORD
+                                             : 0;
     const int64_t sums = p->positions * s->out_c;
     /* The columns that depthwise kernels interleave, with room for those of every kernel table. */
     const int64_t columns = p->depthwise ? ((s->out_w - 1) * s->stride_w + dilated_width(s)) *
@@ -224,9 +239,11 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
                           .in = in,
                           .wide = oct_codes_dtype(in) == OCT_U16,
                           .depthwise = oct_conv_is_depthwise(s)};
+    if (!p->wide)
+        oct_winograd_init(&p->winograd, &kernel->bytes, s, OCT_FORWARD, (uint8_t)in.zero_point);
     const bool bordered = oct_conv_sees_padding(s) && in.zero_point != 0;
     const bool ragged = s->in_c / s->groups % OCT_WORD != 0;
-    p->copies = p->wide || (!p->depthwise && (bordered || ragged));
+    p->copies = p->wide || (has_tables(p) && (bordered || ragged));
     /* Rows of one class of positions fill tiles where a block has many samples or, but for the edges, a large plane. */
     if (!p->copies && kernel->tiles && !p->depthwise && oct_conv_sees_padding(s) &&
         taps_are_one_run(s)) {
@@ -272,7 +289,7 @@ static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 
 void oct_qconv_plan_tables(oct_qconv_plan *p, void *memory)
 {
-    if (p->depthwise || p->affine) return;
+    if (!has_tables(p)) return;
     if (p->copies) write_stripe_tables(p, memory);
     if (!p->copies || p->window_samples > 0)
         oct_conv_window_tables(&p->window, p->copies ? (void *)(p->runs + p->taps) : memory);
@@ -289,6 +306,10 @@ void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
     if (p->depthwise) {
         const oct_depthwise_weights w = {s->in_c, s->kernel_h, s->kernel_w, s->dilation_w, codes};
         p->kernel->depthwise_pack(&w, packed);
+        return;
+    }
+    if (p->winograd.bytes) {
+        oct_winograd_pack(&p->winograd, codes, 0, s->out_c / OCT_PAIR_LANES, packed);
         return;
     }
     for (int64_t g = 0; g < s->groups; g++)

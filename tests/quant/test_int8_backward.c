@@ -404,6 +404,26 @@ Test(int8_backward, the_gradient_to_the_input_is_exact)
     }
 }
 
+/* Layers whose gradient some tables make of 2 x 2 results at once. */
+Test(int8_backward, the_gradient_to_the_input_is_exact_by_tiles)
+{
+    dice d = {.seed = 4};
+    for (int round = 0; round < 16; round++) {
+        oct_conv_shape s = oct_conv_shape_of(roll_between(&d, 8, 21), roll_between(&d, 8, 21),
+                                             8 * roll_between(&d, 2, 6), 8 * roll_between(&d, 2, 6),
+                                             oct_conv_geometry_of(3, 3, 1, 1, 1));
+        s.pad_left = (int)roll_between(&d, 1, 2);
+        s.pad_top = (int)roll_between(&d, 1, 2);
+        oct_conv_set_out(&s);
+        for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
+            cr_assert_eq(bytes_plan(&s, all_kernels[k], 2, 1).data.winograd.bytes != NULL,
+                         all_kernels[k]->bytes.pairs != NULL);
+        layer l = layer_of(&d, s, roll_between(&d, 1, 5), 2, 1 + round % 2);
+        check_data_everywhere(&l, &d);
+        free_layer(&l);
+    }
+}
+
 /* The least power of two of samples with 512 positions, at most a leaf. */
 static int64_t segment_of(const layer *l)
 {

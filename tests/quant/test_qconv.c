@@ -296,6 +296,73 @@ Test(qconv, equals_direct_convolution_for_layers_of_networks)
     }
 }
 
+static oct_conv_shape shape_of_three(int64_t h, int64_t w, int64_t in_c, int64_t out_c, int pad)
+{
+    return shape_of(h, w, in_c, out_c, 3, 3, 1, pad, 1);
+}
+
+/* Says whether a table takes 2 x 2 results at once. */
+static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s)
+{
+    oct_qconv_plan plan;
+    oct_qconv_plan_init(&plan, kernel, s, (oct_qparams){.qmax = 255});
+    return plan.winograd.bytes != NULL;
+}
+
+/* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end. */
+Test(qconv, equals_direct_convolution_by_tiles_of_2_x_2)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        const oct_kernel *kernel = all_kernels[i];
+        if (!runs_here(kernel)) continue;
+        dice d = {.seed = 26};
+        for (int round = 0; round < 10; round++) {
+            oct_conv_shape s = shape_of_three(
+                roll_between(&d, 10, 19), roll_between(&d, 10, 40), 8 * roll_between(&d, 2, 9),
+                8 * roll_between(&d, 2, 9), (int)roll_between(&d, 0, 2));
+            s.pad_left = (int)roll_between(&d, 0, 2);
+            s.pad_bottom = (int)roll_between(&d, 0, 4);
+            oct_conv_set_out(&s);
+            cr_assert_eq(takes_tiles(kernel, &s), kernel->bytes.pairs != NULL);
+            check_conv(kernel, &d, &s, roll_between(&d, 1, 3));
+        }
+        const oct_conv_shape small = shape_of_three(8, 8, 16, 24, 1);
+        for (int64_t samples = 1; samples <= 8; samples++)
+            check_conv(kernel, &d, &small, samples);
+    }
+}
+
+/* The largest sums on the way, with each sign: of the points of a tile, and of the pairs that are halved. */
+Test(qconv, sums_tiles_of_2_x_2_exactly_at_their_ends)
+{
+    enum { SIDE = 8, INS = OCT_WINOGRAD_CHANNELS, OUTS = 16 };
+    const oct_conv_shape s = shape_of_three(SIDE, SIDE, INS, OUTS, 1);
+    static uint8_t x[SIDE * SIDE * INS];
+    static int8_t w[OUTS * 9 * INS];
+    static int32_t acc[SIDE * SIDE * OUTS];
+    for (int64_t i = 0; i < SIDE * SIDE * INS; i++) { /* stripes, squares, and all */
+        const int64_t y = i / INS / SIDE, at = i / INS % SIDE;
+        x[i] = (y / 2 + at / 3) % 3 == 0 && (y + at) % 2 ? 0 : 255;
+    }
+    for (int64_t i = 0; i < OUTS * 9 * INS; i++) {
+        const int64_t o = i / INS / 9, ky = i / INS % 9 / 3, kx = i / INS % 3;
+        const bool down = o & 1 && ky == 1, across = o & 2 && kx == 1, least = o & 4;
+        w[i] = down != across ? (least ? 127 : -128) : least ? -128 : 127;
+    }
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        const oct_kernel *kernel = all_kernels[i];
+        if (!runs_here(kernel) || !takes_tiles(kernel, &s)) continue;
+        for (int32_t zero_point = 0; zero_point <= 255; zero_point += 255) {
+            const oct_qparams in = {.zero_point = zero_point, .qmax = 255};
+            planned l = plan_layer(oct_qconv_plan_init, kernel, &s, in, w);
+            const oct_qconv_pass pass = {.samples = 1, .x = x, .packed = l.packed, .y = acc};
+            oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
+            check_sums(kernel, &s, 1, (oct_qcodes){.q = in, .data = x}, w, acc);
+            plan_free(&l);
+        }
+    }
+}
+
 /* The ends of everything: products of bytes that fill int32 are combined without loss. */
 Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
 {

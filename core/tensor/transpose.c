@@ -1,5 +1,5 @@
 /* Matrices are transposed in vectors of 16 bytes, which every machine has. */
-#include "core/kernel/transpose.h"
+#include "core/tensor/move.h"
 
 #include <string.h>
 
