@@ -86,8 +86,6 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qmul *mul
 
 /* Entries of a table with one entry a code: 256 or 65536. */
 int64_t oct_qtable_size(oct_qparams x);
-/* code = table[x] */
-void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
 
 /* Softmax over rows of k codes: e = exponential[largest code of the row - x], code =
  * round_half_up(e / (sum of e * scale_y)) + zero_point, cut to qmax; in whole numbers, because

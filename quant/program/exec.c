@@ -217,14 +217,6 @@ void oct_runtime_destroy(oct_runtime **runtime)
     OCT_FREE_ALL(&rt->memory, &rt->scratch, runtime);
 }
 
-size_t oct_runtime_bytes(const oct_runtime *rt)
-{
-    return sizeof *rt +
-           (size_t)(rt->packed->bytes + rt->memory_bytes + rt->scratch_bytes * rt->threads) +
-           (size_t)rt->program->num_values * sizeof *rt->offsets +
-           (size_t)rt->program->num_steps * sizeof *rt->packed->step;
-}
-
 /* Where a value is in memory: in the plan's, or the caller's. */
 static const void *value_in(const oct_runtime *rt, const frame *f, int32_t value)
 {

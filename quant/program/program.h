@@ -223,4 +223,3 @@ typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, co
  * vectors look at every layer. watch NULL: only runs. */
 oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,
                              void *output, oct_watch_fn watch, void *user);
-size_t oct_runtime_bytes(const oct_runtime *runtime);

@@ -33,11 +33,6 @@ static void look_up(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t
              : look_up_16_8(rows, channels, x.data, table, codes);
 }
 
-void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes)
-{
-    look_up(n, 1, x, table, y, codes);
-}
-
 /* Whether each channel has a table; one of a single channel is that of all. */
 static bool has_channels(const oct_program *program, const oct_step *step)
 {

@@ -1,6 +1,7 @@
 /* The integer layers without weights against definitions written here element by element, for codes of
  * 8 and 16 bits in every mixture. */
 #include "quant/kernel/qcodes.h"
+#include "quant/program/step.h"
 
 #include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"
@@ -351,7 +352,14 @@ Test(qlut, looks_every_code_up)
         cr_assert_eq(oct_qtable_size(qx), is_wide(qx) ? 65536 : 256);
         for (int64_t i = 0; i < oct_qtable_size(qx); i++)
             table[i] = (uint16_t)roll_between(&d, 0, qy.qmax);
-        oct_qlut_forward(n, view(&x), table, qy, y.data);
+        const int64_t size = oct_qtable_size(qx);
+        oct_value values[2] = {{.dtype = oct_codes_dtype(qx), .h = 1, .w = 1, .c = n, .q = qx},
+                               {.dtype = oct_codes_dtype(qy), .h = 1, .w = 1, .c = n, .q = qy}};
+        const oct_step step = {.num_inputs = 1, .output = 1, .lut = {.size = size, .table = table}};
+        const oct_program program = {.num_values = 2, .values = values};
+        const void *const input[] = {x.data};
+        oct_step_lut.run(&(oct_step_run){
+            .program = &program, .step = &step, .samples = 1, .input = input, .output = y.data});
         for (int64_t i = 0; i < n; i++)
             cr_assert_eq(code_at(&y, i), table[code_at(&x, i)]);
         oct_free(&x.data);
