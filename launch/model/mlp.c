@@ -1,5 +1,10 @@
-/* mlp has two hidden layers of 128 with relu, for rows of features: the network to begin with where samples have no
- * neighbouring pixels. */
+/* Linear layers for samples without neighbouring pixels. mlp has two hidden layers of 128 with relu, for rows of features:
+ * the network to begin with.
+ *
+ * autoencoder is the network of MLPerf Tiny's anomaly detection (Banbury et al. 2021; Koizumi et al. 2020):
+ * linear layers of 128 and a waist of 8, each with batch norm and relu, and a linear layer that gives as
+ * many values as are asked for. With the input itself as goal it learns what is usual, and a large error
+ * marks what is not. */
 #include "launch/model/model.h"
 
 typedef struct mlp {
@@ -16,29 +21,56 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 }
 
 static const oct_module_type mlp_type = {.name = "mlp", .forward = forward, .calls_only = true};
+static const oct_module_type autoencoder_type = {
+    .name = "autoencoder", .forward = forward, .calls_only = true};
 
-static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+/* Makes a linear layer of each width, with a relu, and before it a batch norm where `norm`; then one of `classes`. */
+static oct_status build_layers(oct_module **root, const oct_module_type *type, int64_t in,
+                               const int64_t *widths, size_t count, bool norm, int64_t classes)
 {
-    enum { WIDTH = 128 };
-    OCT_TRY(oct_module_alloc(root, &mlp_type, sizeof(mlp)));
+    OCT_TRY(oct_module_alloc(root, type, sizeof(mlp)));
     oct_module *self = *root;
     mlp *m = (mlp *)self;
     OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
     OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
     OCT_TRY(oct_module_add(self, "layers", &m->layers, oct_sequential_create(&m->layers)));
     OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
-    OCT_APPEND(m->layers, oct_linear_create(&item, h * w * c, WIDTH, true));
-    OCT_APPEND(m->layers, oct_relu_create(&item));
-    OCT_APPEND(m->layers, oct_linear_create(&item, WIDTH, WIDTH, true));
-    OCT_APPEND(m->layers, oct_relu_create(&item));
-    OCT_APPEND(m->layers, oct_linear_create(&item, WIDTH, classes, true));
+    for (size_t i = 0; i < count; in = widths[i++]) {
+        OCT_APPEND(m->layers, oct_linear_create(&item, in, widths[i], true));
+        if (norm) OCT_APPEND(m->layers, oct_batch_norm_create(&item, widths[i]));
+        OCT_APPEND(m->layers, oct_relu_create(&item));
+    }
+    OCT_APPEND(m->layers, oct_linear_create(&item, in, classes, true));
     return OCT_OK;
+}
+
+static oct_status build_mlp(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    static const int64_t widths[] = {128, 128};
+    return build_layers(root, &mlp_type, h * w * c, widths, OCT_COUNT(widths), false, classes);
+}
+
+static oct_status build_autoencoder(oct_module **root, int64_t h, int64_t w, int64_t c,
+                                    int64_t classes)
+{
+    static const int64_t widths[] = {128, 128, 128, 128, 8, 128, 128, 128, 128};
+    return build_layers(root, &autoencoder_type, h * w * c, widths, OCT_COUNT(widths), true,
+                        classes);
 }
 
 const oct_model_spec oct_model_mlp = {
     .name = "mlp",
     .help = "3 linear layers (128, 128, classes), for rows of features",
     .min_size = 1,
-    .build = build,
+    .build = build_mlp,
+    .fuse = oct_fuse_sequences,
+};
+
+const oct_model_spec oct_model_autoencoder = {
+    .name = "autoencoder",
+    .help =
+        "10 linear layers with a waist of 8, for signals: gives values, such as its input again",
+    .min_size = 1,
+    .build = build_autoencoder,
     .fuse = oct_fuse_sequences,
 };
