@@ -105,21 +105,17 @@ static oct_status read_begun_recipe(oct_recipe *recipe, const char *path,
     static bool said;
     const char *begun = getenv(variable);
     const size_t length = strlen(path);
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     int rank, ranks;
     /* Opening data of many files takes its time, so the processes that this one starts get what it has found. */
     const bool found = begun && strncmp(begun, path, length) == 0 && begun[length] == '\n';
-    oct_status status = OCT_OK;
     if (!found) {
-        OCT_TRY_OUT(oct_text_add(&text, "%s\n", path));
-        OCT_TRY_OUT(oct_data_recipe(path, &text));
+        OCT_TRY(oct_text_add(&text, "%s\n", path));
+        OCT_TRY(oct_data_recipe(path, &text));
         if (!oct_launched(&rank, &ranks)) setenv(variable, text.data, 1);
     }
-    status =
-        oct_recipe_read(recipe, path, (found ? begun : text.data) + length + 1, overrides, count);
-out:
-    oct_text_free(&text);
-    OCT_TRY(status);
+    const char *recipe_text = (found ? begun : text.data) + length + 1;
+    OCT_TRY(oct_recipe_read(recipe, path, recipe_text, overrides, count));
     if (!said && !getenv(OCT_RANK_TABLE_VARIABLE))
         oct_log(OCT_LOG_INFO,
                 "%s: data of the format %s; a recipe begins with model.name=%s data.goal=%s%s%s "

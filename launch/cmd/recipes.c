@@ -28,19 +28,15 @@ static oct_status read_summary(const oct_shipped *list, size_t i, char line[200]
 
 static oct_status print_json(const oct_shipped *list)
 {
-    json_t *array = json_array();
-    oct_status status = OCT_OK;
+    json_auto_t *array = json_array();
     char line[200];
     for (size_t i = 0; i < list->count; i++) {
-        OCT_TRY_OUT(read_summary(list, i, line));
+        OCT_TRY(read_summary(list, i, line));
         json_array_append_new(array, json_pack("{s:s+, s:s, s:s}", "file", list->name[i], ".yaml",
                                                "folder", list->folder, "summary", line));
     }
-    oct_print_json(array);
+    oct_print_json(json_incref(array));
     return OCT_OK;
-out:
-    json_decref(array);
-    return status;
 }
 
 /* Finds a recipe by its name, with or without its ending. */

@@ -274,23 +274,17 @@ static bool same_steps(const oct_program *a, const oct_program *b)
 oct_status oct_convert_watch(const oct_program *program, oct_module *root,
                              const oct_example *example, oct_value_fn show, void *user)
 {
-    oct_status status = OCT_OK;
-    oct_program again = {0};
-    oct_trace second = {0};
-    conversion c;
+    OCT_OWNED(end_conversion) conversion c = {0};
+    OCT_OWNED(oct_program_free) oct_program again = {0};
+    OCT_OWNED(oct_trace_free) oct_trace second = {0};
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(
         graph, OCT_PREPARE,
         "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
-    OCT_TRY_OUT(begin_conversion(&c, &again, root, example, graph->target, NULL));
-    OCT_CHECK_OUT(same_steps(program, &again), OCT_MISMATCH,
-                  "the model's forward calls other operations on this sample than the program has; "
-                  "what a forward does must not depend on the values of its input");
+    OCT_TRY(begin_conversion(&c, &again, root, example, graph->target, NULL));
+    OCT_CHECK(same_steps(program, &again), OCT_MISMATCH,
+              "the model's forward calls other operations on this sample than the program has; "
+              "what a forward does must not depend on the values of its input");
     watch w = {.value_of = c.emitter.value_of, .show = show, .user = user};
-    status = oct_trace_watch(&second, root, example, show_value, &w);
-out:
-    oct_trace_free(&second);
-    oct_program_free(&again);
-    end_conversion(&c);
-    return status;
+    return oct_trace_watch(&second, root, example, show_value, &w);
 }

@@ -360,17 +360,13 @@ oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in
 {
     const oct_conv_shape *s = &step->conv.shape;
     const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
-    oct_status status;
-    oct_channels ch = {0};
-    OCT_TRY_OUT(oct_channels_alloc(&ch, NULL, s->out_c, 1));
-    OCT_TRY_OUT(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    OCT_OWNED(oct_channels_free) oct_channels ch = {0};
+    OCT_TRY(oct_channels_alloc(&ch, NULL, s->out_c, 1));
+    OCT_TRY(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
     oct_quantize_weights(l, s, in, step->conv.weight, &ch);
     if (l->bn) oct_running_statistics(l, &ch);
-    status = oct_fold_channels(l, in, out.scale, &ch, s->out_c);
-    if (status != OCT_OK) {
-        status = oct_fail_prefix("%s", step->name);
-        goto out;
-    }
+    if (oct_fold_channels(l, in, out.scale, &ch, s->out_c) != OCT_OK)
+        return oct_fail_prefix("%s", step->name);
     oct_clear_dead_codes(&ch, s, step->conv.weight);
     const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, &ch);
     /* lo and hi of a float output say which activation there is: 0 and 0 none, 0 and INT32_MAX relu, 0 and 6 relu6. */
@@ -381,8 +377,5 @@ oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in
         step->conv.hi = isfinite(f.q.six) ? 6 : INT32_MAX;
     }
     if (addend) step->conv.addend_multiplier = addend->q.scale / out.scale;
-    status = write_channels(step, &ch);
-out:
-    oct_channels_free(&ch);
-    return status;
+    return write_channels(step, &ch);
 }
