@@ -23,7 +23,6 @@ enum { METRICS_VERSION = 1, RUN_VERSION = 1 };
 enum { TAG_MAX = 320, BINS = 64, SAMPLES = 8, PICTURE_MOST = 512 * 512 };
 
 static const size_t run_limit = (size_t)1 << 26;
-static const char hparams[] = "hparams";
 
 /* TensorBoard. */
 
@@ -33,84 +32,127 @@ static void warn_of_lost_events(const char *what)
     oct_fail_clear();
 }
 
+/* A number of a record with its name. */
+typedef struct scalar {
+    OctEvent__Summary__Value value;
+    char tag[TAG_MAX];
+} scalar;
+
 /* Adds the numbers of a record and of the objects in it as scalars FOLDER/NAME, but not its position and sizes. */
-static void add_scalars(oct_proto *summary, const char *folder, json_t *record)
+static oct_status add_scalars(OctEvent__Summary *summary, size_t *capacity, const char *folder,
+                              json_t *record)
 {
     static const char *const left_out[] = {"step", "epoch", "images", "schema_version"};
     const char *name;
-    json_t *value;
-    json_object_foreach(record, name, value)
+    json_t *number;
+    json_object_foreach(record, name, number)
     {
-        char tag[TAG_MAX];
-        bool is_scalar = json_is_number(value);
+        bool is_scalar = json_is_number(number);
         for (size_t i = 0; i < OCT_COUNT(left_out); i++)
             is_scalar = is_scalar && strcmp(name, left_out[i]) != 0;
-        snprintf(tag, sizeof(tag), "%s/%s", folder, name);
-        if (json_is_object(value))
-            add_scalars(summary, folder, value);
-        else if (is_scalar) {
-            oct_proto scalar = {0};
-            oct_proto_text(&scalar, OCT_VALUE_TAG, tag);
-            oct_proto_float(&scalar, OCT_VALUE_SIMPLE, (float)json_number_value(value));
-            oct_proto_message(summary, OCT_SUMMARY_VALUE, &scalar);
-        }
+        if (json_is_object(number)) OCT_TRY(add_scalars(summary, capacity, folder, number));
+        if (!is_scalar) continue;
+        scalar *s;
+        OCT_TRY(oct_grow(&summary->value, capacity, summary->n_value + 1, sizeof(void *)));
+        OCT_TRY(oct_alloc(&s, 1, sizeof *s));
+        summary->value[summary->n_value++] = &s->value;
+        oct_event__summary__value__init(&s->value);
+        s->value.tag = s->tag;
+        s->value.has_simple_value = true;
+        s->value.simple_value = (float)json_number_value(number);
+        snprintf(s->tag, sizeof s->tag, "%s/%s", folder, name);
     }
+    return OCT_OK;
 }
 
-/* An event of the plug-in hparams: HParamsPluginData with one member, which is freed. */
-static void add_hparams(oct_event_file *file, const char *tag, int field, oct_proto *info)
+/* Adds an event of one value. */
+static void add_value(oct_event_file *file, int64_t step, char *tag,
+                      OctEvent__Summary__Value *value)
 {
-    oct_proto content = {0}, plugin = {0}, metadata = {0}, value = {0}, summary = {0};
-    oct_proto_message(&content, field, info);
-    oct_proto_text(&plugin, OCT_PLUGIN_NAME, hparams);
-    oct_proto_message(&plugin, OCT_PLUGIN_CONTENT, &content);
-    oct_proto_message(&metadata, OCT_METADATA_PLUGIN, &plugin);
-    oct_proto_text(&value, OCT_VALUE_TAG, tag);
-    oct_proto_message(&value, OCT_VALUE_METADATA, &metadata);
-    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
-    oct_event_file_add(file, 0, &summary);
+    OctEvent__Summary summary = OCT_EVENT__SUMMARY__INIT;
+    value->tag = tag;
+    summary.n_value = 1;
+    summary.value = &value;
+    oct_event_file_add(file, step, &summary);
 }
 
-/* Adds a key of the recipe as a hyperparameter: a number, a truth value or a text. */
-static void add_hyperparameter(oct_proto *info, const char *key, char *text)
+/* Adds an event of the plug-in hparams. */
+static void add_hparams(oct_event_file *file, char *tag, OctEvent__HParamsPluginData *content)
 {
-    oct_proto entry = {0}, value = {0};
+    char name[] = "hparams";
+    OctEvent__SummaryMetadata__PluginData plugin = OCT_EVENT__SUMMARY_METADATA__PLUGIN_DATA__INIT;
+    OctEvent__SummaryMetadata metadata = OCT_EVENT__SUMMARY_METADATA__INIT;
+    OctEvent__Summary__Value value = OCT_EVENT__SUMMARY__VALUE__INIT;
+    plugin.plugin_name = name;
+    plugin.content = content;
+    metadata.plugin_data = &plugin;
+    value.metadata = &metadata;
+    add_value(file, 0, tag, &value);
+}
+
+/* A key of the recipe as a hyperparameter. */
+typedef struct hyperparameter {
+    OctEvent__SessionStartInfo__HparamsEntry entry;
+    OctEvent__HparamValue value;
+} hyperparameter;
+
+/* Makes a number, a truth value or a text of it. */
+static void read_hyperparameter(hyperparameter *h, char *key, char *text)
+{
     double number;
     bool truth;
     size_t length = strlen(text);
+    oct_event__session_start_info__hparams_entry__init(&h->entry);
+    oct_event__hparam_value__init(&h->value);
+    h->entry.key = key;
+    h->entry.value = &h->value;
     if (length >= 2 && text[0] == '"') {
         text[length - 1] = '\0';
         text++;
     }
-    if (oct_parse_f64(text, &number))
-        oct_proto_double(&value, OCT_HPARAM_NUMBER, number);
-    else if (oct_parse_bool(text, &truth))
-        oct_proto_integer(&value, OCT_HPARAM_BOOL, truth);
-    else
-        oct_proto_text(&value, OCT_HPARAM_TEXT, text);
-    oct_proto_text(&entry, OCT_MAP_KEY, key);
-    oct_proto_message(&entry, OCT_MAP_VALUE, &value);
-    oct_proto_message(info, OCT_START_HPARAMS, &entry);
+    if (oct_parse_f64(text, &number)) {
+        h->value.kind_case = OCT_EVENT__HPARAM_VALUE__KIND_NUMBER_VALUE;
+        h->value.number_value = number;
+    } else if (oct_parse_bool(text, &truth)) {
+        h->value.kind_case = OCT_EVENT__HPARAM_VALUE__KIND_BOOL_VALUE;
+        h->value.bool_value = truth;
+    } else {
+        h->value.kind_case = OCT_EVENT__HPARAM_VALUE__KIND_STRING_VALUE;
+        h->value.string_value = text;
+    }
 }
 
 /* Opens the next event file of a run, which takes over after `step` steps, with the recipe as hyperparameters. */
 static oct_status open_event_file(oct_event_file *file, const oct_recipe *recipe, int64_t step)
 {
     OCT_OWNED(oct_text_free) oct_text list = {0};
-    oct_proto info = {0};
+    OCT_OWNED(oct_free) hyperparameter *parameters = NULL;
+    OCT_OWNED(oct_free) OctEvent__SessionStartInfo__HparamsEntry **entries = NULL;
+    OctEvent__SessionStartInfo info = OCT_EVENT__SESSION_START_INFO__INIT;
+    OctEvent__HParamsPluginData content = OCT_EVENT__HPARAMS_PLUGIN_DATA__INIT;
+    char tag[] = "_hparams_/session_start_info";
+    size_t lines = 0;
     OCT_TRY(oct_event_file_create(file, recipe->output, step + 1));
     OCT_TRY(oct_recipe_list(recipe, &list));
+    for (size_t i = 0; i < list.length; i++)
+        lines += list.data[i] == '\n';
+    OCT_TRY(oct_alloc(&parameters, lines, sizeof *parameters));
+    OCT_TRY(oct_alloc(&entries, lines, sizeof *entries));
+    info.hparams = entries;
     /* The list has a line "key: value" for each key of the recipe. */
     for (char *line = list.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         char *value = strstr(line, ": ");
         if (!value || value > end) break;
         *end = *value = '\0';
         value += 2;
-        if (strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0)
-            add_hyperparameter(&info, line, value);
+        if (strcmp(value, "\"\"") == 0 || strcmp(value, "[]") == 0) continue;
+        hyperparameter *h = &parameters[info.n_hparams];
+        read_hyperparameter(h, line, value);
+        entries[info.n_hparams++] = &h->entry;
     }
-    oct_proto_double(&info, OCT_START_TIME, (double)time(NULL));
-    add_hparams(file, "_hparams_/session_start_info", OCT_HPARAMS_START, &info);
+    info.start_time_secs = (double)time(NULL);
+    content.session_start_info = &info;
+    add_hparams(file, tag, &content);
     return OCT_OK;
 }
 
@@ -121,19 +163,29 @@ static void add_event(oct_event_file *file, json_t *record)
         const char *kind, *folder;
     } shown[] = {{"step", "train"}, {"eval", "test"}, {"scales", "scale"}};
     const char *kind = json_string_value(json_object_get(record, "kind"));
-    oct_proto summary = {0};
     if (file->fd < 0 || !kind) return;
-    for (size_t i = 0; i < OCT_COUNT(shown); i++)
-        if (strcmp(kind, shown[i].kind) == 0) {
-            add_scalars(&summary, shown[i].folder, record);
+    for (size_t i = 0; i < OCT_COUNT(shown); i++) {
+        OctEvent__Summary summary = OCT_EVENT__SUMMARY__INIT;
+        size_t capacity = 0;
+        if (strcmp(kind, shown[i].kind) != 0) continue;
+        if (add_scalars(&summary, &capacity, shown[i].folder, record) == OCT_OK) {
             oct_event_file_add(file, json_integer_value(json_object_get(record, "step")), &summary);
+        } else {
+            oct_fail_clear();
+            oct_event_file_warn(file, "out of memory");
         }
+        for (size_t k = 0; k < summary.n_value; k++)
+            oct_free(&summary.value[k]);
+        oct_free(&summary.value);
+    }
     if (strcmp(kind, "result") == 0) {
-        enum { SUCCESS = 1 };
-        oct_proto info = {0};
-        oct_proto_integer(&info, OCT_END_STATUS, SUCCESS);
-        oct_proto_double(&info, OCT_END_TIME, (double)time(NULL));
-        add_hparams(file, "_hparams_/session_end_info", OCT_HPARAMS_END, &info);
+        OctEvent__SessionEndInfo info = OCT_EVENT__SESSION_END_INFO__INIT;
+        OctEvent__HParamsPluginData content = OCT_EVENT__HPARAMS_PLUGIN_DATA__INIT;
+        char tag[] = "_hparams_/session_end_info";
+        info.status = OCT_EVENT__SESSION_END_INFO__STATUS__STATUS_SUCCESS;
+        info.end_time_secs = (double)time(NULL);
+        content.session_end_info = &info;
+        add_hparams(file, tag, &content);
     }
 }
 
@@ -142,18 +194,17 @@ static oct_status add_picture(oct_event_file *file, int64_t number, const oct_im
 {
     char tag[TAG_MAX];
     OCT_OWNED(oct_free) void *png = NULL;
+    OctEvent__Summary__Image picture = OCT_EVENT__SUMMARY__IMAGE__INIT;
+    OctEvent__Summary__Value value = OCT_EVENT__SUMMARY__VALUE__INIT;
     size_t size;
-    oct_proto picture = {0}, value = {0}, summary = {0};
     OCT_TRY(oct_png_write(image, &png, &size));
     snprintf(tag, sizeof(tag), "samples/%lld", (long long)number);
-    oct_proto_integer(&picture, OCT_IMAGE_HEIGHT, image->h);
-    oct_proto_integer(&picture, OCT_IMAGE_WIDTH, image->w);
-    oct_proto_integer(&picture, OCT_IMAGE_COLORSPACE, image->c);
-    oct_proto_bytes(&picture, OCT_IMAGE_PNG, png, size);
-    oct_proto_text(&value, OCT_VALUE_TAG, tag);
-    oct_proto_message(&value, OCT_VALUE_IMAGE, &picture);
-    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
-    oct_event_file_add(file, 0, &summary);
+    picture.height = (int32_t)image->h;
+    picture.width = (int32_t)image->w;
+    picture.colorspace = (int32_t)image->c;
+    picture.encoded_image_string = (ProtobufCBinaryData){.len = size, .data = png};
+    value.image = &picture;
+    add_value(file, 0, tag, &value);
     return OCT_OK;
 }
 
@@ -171,13 +222,11 @@ void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
     if (status != OCT_OK) warn_of_lost_events("samples");
 }
 
-typedef struct histogram {
-    double min, max, sum, sum_squares, count[BINS], limit[BINS];
-} histogram;
-
-static void count_values(histogram *h, const float *x, int64_t n)
+/* Counts values in bins. The histogram's lists have room for BINS. */
+static void count_values(OctEvent__HistogramProto *h, const float *x, int64_t n)
 {
-    *h = (histogram){.min = (double)x[0], .max = (double)x[0]};
+    h->num = (double)n;
+    h->min = h->max = (double)x[0];
     for (int64_t i = 0; i < n; i++) {
         double v = (double)x[i];
         h->min = fmin(h->min, v);
@@ -187,11 +236,12 @@ static void count_values(histogram *h, const float *x, int64_t n)
     }
     double width = (h->max - h->min) / BINS;
     for (int i = 0; i < BINS; i++)
-        h->limit[i] = i < BINS - 1 ? h->min + width * (i + 1) : h->max;
+        h->bucket_limit[i] = i < BINS - 1 ? h->min + width * (i + 1) : h->max;
     for (int64_t i = 0; i < n; i++) {
         int bin = width > 0 ? (int)(((double)x[i] - h->min) / width) : 0;
-        h->count[bin < BINS ? bin : BINS - 1]++;
+        h->bucket[bin < BINS ? bin : BINS - 1]++;
     }
+    h->n_bucket_limit = h->n_bucket = BINS;
 }
 
 typedef struct weight_events {
@@ -203,23 +253,17 @@ typedef struct weight_events {
 static oct_status add_weight(void *user, const oct_state_item *item)
 {
     weight_events *events = user;
-    histogram h;
+    double limits[BINS], counts[BINS] = {0};
     char tag[TAG_MAX];
-    oct_proto histo = {0}, value = {0}, summary = {0};
+    OctEvent__HistogramProto histogram = OCT_EVENT__HISTOGRAM_PROTO__INIT;
+    OctEvent__Summary__Value value = OCT_EVENT__SUMMARY__VALUE__INIT;
     if (!item->param || item->tensor->shape.ndim < 2) return OCT_OK;
-    count_values(&h, oct_f32(item->tensor), oct_numel(item->tensor));
-    oct_proto_double(&histo, OCT_HISTOGRAM_MIN, h.min);
-    oct_proto_double(&histo, OCT_HISTOGRAM_MAX, h.max);
-    oct_proto_double(&histo, OCT_HISTOGRAM_NUM, (double)oct_numel(item->tensor));
-    oct_proto_double(&histo, OCT_HISTOGRAM_SUM, h.sum);
-    oct_proto_double(&histo, OCT_HISTOGRAM_SUM_SQUARES, h.sum_squares);
-    oct_proto_doubles(&histo, OCT_HISTOGRAM_LIMITS, h.limit, BINS);
-    oct_proto_doubles(&histo, OCT_HISTOGRAM_COUNTS, h.count, BINS);
+    histogram.bucket_limit = limits;
+    histogram.bucket = counts;
+    count_values(&histogram, oct_f32(item->tensor), oct_numel(item->tensor));
     snprintf(tag, sizeof(tag), "weights/%s", item->path);
-    oct_proto_text(&value, OCT_VALUE_TAG, tag);
-    oct_proto_message(&value, OCT_VALUE_HISTOGRAM, &histo);
-    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
-    oct_event_file_add(events->file, events->step, &summary);
+    value.histo = &histogram;
+    add_value(events->file, events->step, tag, &value);
     return OCT_OK;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/mem.h"
-#include "io/tensorboard/event_file.h"
+#include "tests/support/proto.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -179,9 +179,7 @@ static inline oct_proto onnx_file(onnx_model *m)
     oct_proto_message(&file, 8, &opset);
     oct_proto_message(&file, 7, &m->graph);
     if (m->more.length > 0) {
-        cr_assert(oct_grow(&file.data, &file.capacity, file.length + m->more.length, 1) == OCT_OK);
-        memcpy(file.data + file.length, m->more.data, m->more.length);
-        file.length += m->more.length;
+        oct_proto_append(&file, m->more.data, m->more.length);
         oct_proto_free(&m->more);
     }
     return file;

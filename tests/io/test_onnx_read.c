@@ -101,7 +101,7 @@ Test(onnx_read, elements_of_every_type)
     oct_proto_integer(&typed, 5, 0xc000);
     onnx_initializer(&m, typed);
     oct_proto doubles = onnx_tensor("doubles", ONNX_DOUBLE, two, 1, NULL, 0);
-    oct_proto_doubles(&doubles, 10, wide, 2);
+    oct_proto_bytes(&doubles, 10, wide, sizeof wide);
     onnx_initializer(&m, doubles);
     onnx_node(&m, "Relu", "x", "y");
     MUST(read_model(&g, &m));

@@ -391,10 +391,13 @@ Test(tensorboard, changes_no_bit)
          "cmp new/checkpoints/step-00000007.h5 plain/checkpoints/step-00000007.h5");
 }
 
-static void add_text(oct_event_file *file, const char *text)
+static void add_text(oct_event_file *file, char *text)
 {
-    oct_proto summary = {0};
-    oct_proto_text(&summary, 15, text);
+    OctEvent__Summary__Value value = OCT_EVENT__SUMMARY__VALUE__INIT, *values[] = {&value};
+    OctEvent__Summary summary = OCT_EVENT__SUMMARY__INIT;
+    value.tag = text;
+    summary.n_value = 1;
+    summary.value = values;
     oct_event_file_add(file, 1, &summary);
 }
 
@@ -436,9 +439,10 @@ Test(tensorboard, no_memory_costs_events_only)
     must("mkdir full");
     for (int64_t n = 1; n < 40; n++) {
         oct_event_file file;
+        char text[] = "text";
         oct_mem_fail_after(n);
         oct_status status = oct_event_file_create(&file, "full", 1);
-        if (status == OCT_OK) add_text(&file, "text");
+        if (status == OCT_OK) add_text(&file, text);
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || status == OCT_RESOURCE);
         oct_event_file_close(&file);
