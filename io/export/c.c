@@ -90,34 +90,17 @@ static void write_step(oct_to_c *w, int64_t number)
                       (long long)(constants_max >> 20));
 }
 
-static bool reads_value(const oct_step *step, int32_t value)
-{
-    for (int k = 0; k < step->num_inputs; k++)
-        if (step->input[k] == value) return true;
-    return false;
-}
-
 /* Finds the step that quantizes the only input, perhaps after reshapes: callers can give codes where nothing else reads
  * the input or its reshapes. */
 static void find_quantizer(oct_to_c_file *f)
 {
     const oct_program *program = f->w.program;
-    int32_t value = program->inputs[0];
-    int64_t at = 0;
-    while (at + 1 < program->num_steps && program->steps[at].kind == OCT_STEP_RESHAPE &&
-           program->steps[at].input[0] == value)
-        value = program->steps[at++].output;
-    const oct_step *first = &program->steps[at];
-    if (program->num_inputs != 1 || first->kind != OCT_STEP_QUANTIZE || first->input[0] != value ||
-        first->output == program->output)
-        return;
-    for (int64_t i = at + 1; i < program->num_steps; i++) {
-        if (reads_value(&program->steps[i], program->inputs[0])) return;
-        for (int64_t k = 0; k < at; k++)
-            if (reads_value(&program->steps[i], program->steps[k].output)) return;
-    }
-    f->quantizer = first;
-    f->after_quantizer = at + 1;
+    const oct_step *found = oct_export_quantizer(program, program->inputs[0]);
+    if (!found || program->num_inputs != 1 || found->output == program->output) return;
+    for (const oct_step *step = program->steps; step < found; step++)
+        if (step->kind != OCT_STEP_RESHAPE) return;
+    f->quantizer = found;
+    f->after_quantizer = found - program->steps + 1;
 }
 
 /* Writes what comes before the kernels: what the compiler must do, macros that users may set, and the scratch. */
