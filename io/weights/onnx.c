@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-static bool is_weight(const oct_onnx_value *v)
-{
-    return v->parameter && v->data && v->dtype == OCT_F32;
-}
-
 /* Opens a model and lists its float initializers; weights (in, out) are listed transposed. */
 static oct_status open_graph(oct_weight_file *file)
 {
@@ -35,7 +30,7 @@ static oct_status open_graph(oct_weight_file *file)
         const oct_onnx_value *v = &g->values[i];
         const bool transposed = v->ndim == 2 && reads[i] == AS_IN_OUT;
         oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .transposed = transposed};
-        if (!is_weight(v)) continue;
+        if (!v->parameter || !v->data || v->dtype != OCT_F32) continue;
         for (int d = 0; d < v->ndim; d++)
             like.dim[d] = v->dim[transposed ? 1 - d : d];
         OCT_TRY(oct_weight_file_add(file, v->name, &like));
