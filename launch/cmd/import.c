@@ -193,10 +193,11 @@ static oct_status print_import(const network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     const size_t nodes = (size_t)g->num_nodes;
-    tally t = {0};
-    oct_status status = oct_alloc(&t.type, nodes, sizeof *t.type);
-    OCT_TRY_OUT(status);
-    OCT_TRY_OUT(oct_alloc(&t.count, nodes, sizeof *t.count));
+    OCT_OWNED(oct_free) const char **type = NULL;
+    OCT_OWNED(oct_free) int64_t *count = NULL;
+    OCT_TRY(oct_alloc(&type, nodes, sizeof *type));
+    OCT_TRY(oct_alloc(&count, nodes, sizeof *count));
+    tally t = {.type = type, .count = count};
     for (size_t i = 0; i < nodes; i++)
         t.type[i] = g->nodes[i].type;
     if (nodes > 1) qsort(t.type, nodes, sizeof *t.type, by_text);
@@ -206,10 +207,7 @@ static oct_status print_import(const network *m)
         t.count[t.types - 1]++;
     }
     m->args->json ? print_json(m, &t) : print_network(m, &t);
-out:
-    oct_free(&t.type);
-    oct_free(&t.count);
-    return status;
+    return OCT_OK;
 }
 
 static oct_status write_recipe(const network *m, const char *folder)

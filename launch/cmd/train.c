@@ -91,14 +91,12 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
 
 static oct_status run_train(const oct_args *args)
 {
-    oct_recipe recipe;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     oct_session session;
     oct_train_catch_signals();
     OCT_TRY(oct_recipe_of_args(&recipe, args));
-    oct_status status = oct_session_open(&session, args, recipe.ranks_deadline);
-    if (status == OCT_OK) status = oct_session_end(&session, train(&session, args, &recipe));
-    oct_recipe_free(&recipe);
-    return status;
+    OCT_TRY(oct_session_open(&session, args, recipe.ranks_deadline));
+    return oct_session_end(&session, train(&session, args, &recipe));
 }
 
 static const oct_option options[] = {

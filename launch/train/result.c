@@ -137,26 +137,21 @@ static oct_status find_worst(const oct_collective *group, const oct_outputs *out
 /* A thumbnail, whose longer side is at most WORST_SIDE pixels. A sample that is no picture has none: null. */
 static oct_status thumbnail(const oct_dataset *data, int64_t index, json_t **png)
 {
-    oct_image image = {0}, spare = {0};
-    char *text = NULL;
-    oct_status status = OCT_OK;
-    *png = NULL;
-    if (data->dtype != OCT_U8) goto out;
-    OCT_TRY_OUT(data->format->read(data, index, &image, NULL));
-    if (image.c != 1 && image.c != 3) goto out;
+    OCT_OWNED(oct_image_free) oct_image image = {0}, spare = {0};
+    OCT_OWNED(oct_free) char *text = NULL;
+    *png = json_null();
+    if (data->dtype != OCT_U8) return OCT_OK;
+    OCT_TRY(data->format->read(data, index, &image, NULL));
+    if (image.c != 1 && image.c != 3) return OCT_OK;
     const int64_t longer = oct_max_i64(image.h, image.w);
     if (longer > WORST_SIDE)
-        OCT_TRY_OUT(oct_geometry_resize(&image, NULL, &spare,
-                                        oct_max_i64(image.h * WORST_SIDE / longer, 1),
-                                        oct_max_i64(image.w * WORST_SIDE / longer, 1)));
-    OCT_TRY_OUT(oct_png_base64(&image, &text));
+        OCT_TRY(oct_geometry_resize(&image, NULL, &spare,
+                                    oct_max_i64(image.h * WORST_SIDE / longer, 1),
+                                    oct_max_i64(image.w * WORST_SIDE / longer, 1)));
+    OCT_TRY(oct_png_base64(&image, &text));
     *png = json_string(text);
-out:
-    oct_free(&text);
-    oct_image_free(&image);
-    oct_image_free(&spare);
-    if (!*png && status == OCT_OK) *png = json_null();
-    return status;
+    if (!*png) *png = json_null();
+    return OCT_OK;
 }
 
 static json_t *class_name_json(const oct_dataset *data, int32_t label)

@@ -214,7 +214,7 @@ static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
     depthwise(&with_coder);
 }
 
-/* Members of the table, two of which (oct_byte_product) may be NULL. */
+/* Members of the table; two of these (oct_byte_product) may be NULL. */
 #define OCT_SIMD_TABLE(pack, pairs)                                                                \
     .bytes = {COLUMNS, TILE_BYTES, pack, product, pairs}, .depthwise_bytes = depthwise_bytes,      \
     .depthwise_pack = depthwise_pack, .depthwise = depthwise, .product_codes = product_codes,      \
