@@ -118,8 +118,8 @@ OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, in
     }
 }
 
-/* Transforms the codes of a line of tiles of a sample, which read lines of codes from `top` on. The four lines are copied with what
- * is outside of the sample; then 16 channels go at a time, of which the last may be transformed twice. */
+/* Transforms the codes of a line of tiles of a sample, which read lines of codes from `top` on. The four lines are copied
+ * with what is outside of the sample; then 16 channels go at a time, and the last group may overlap the one before. */
 OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sample, int64_t top,
                                        uint8_t *copied, char *planes)
 {
