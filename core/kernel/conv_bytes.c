@@ -168,7 +168,7 @@ void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packe
     int32_t *offsets = (int32_t *)(void *)((char *)packed + d->offsets_at);
     if (d->winograd.bytes) {
 #pragma omp parallel for schedule(static)
-        for (int64_t panel = 0; panel < s->in_c / OCT_PAIR_LANES; panel++)
+        for (int64_t panel = 0; panel < s->in_c / p->config.bytes->col_tile; panel++)
             oct_winograd_pack(&d->winograd, codes, panel, panel + 1, packed);
         memset(offsets, 0, (size_t)s->in_c * sizeof *offsets);
         for (int64_t row = 0; row < 9 * s->out_c; row++) /* a tap of an output */

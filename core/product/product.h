@@ -55,10 +55,7 @@ typedef struct oct_product {
 
 typedef void oct_product_fn(const oct_product *p);
 
-enum {
-    OCT_WORD = 4,       /* codes */
-    OCT_PAIR_LANES = 8, /* columns of a panel of pairs */
-};
+enum { OCT_WORD = 4 }; /* codes */
 
 /* How an instruction set multiplies codes: u8 of rows times s8 in panels, each word the sum of four products,
  * exact in int32 while the final sum fits. All instruction sets give the same sums. */
@@ -68,8 +65,8 @@ typedef struct oct_byte_product {
     void (*pack_tile)(const int8_t *tile,
                       int8_t *packed); /* tile (col_tile, OCT_WORD); NULL: as it is */
     oct_product_fn *product;
-    /* Where bytes are multiplied as numbers of 16 bits, products of such: words are two of them, and a tile is
-     * (OCT_PAIR_LANES, 2). winograd.h uses it. NULL: bytes are faster. */
+    /* Where bytes are multiplied as numbers of 16 bits, products of such, for winograd.h: words are two of them, and a tile
+     * is (col_tile, 2). NULL: bytes are faster. */
     oct_product_fn *pairs;
 } oct_byte_product;
 

@@ -8,7 +8,7 @@
 
 enum {
     POINTS = 16, /* of a tile, or of weights, transformed */
-    LANES = 16,  /* channels, or columns by two, that are transformed at once */
+    LANES = 16,  /* channels, or columns of a panel times two, that are transformed at once */
     SUM_LANES = 8,
     COLUMNS = 16, /* whose sums are made at once: whole panels */
     /* Tiles of a block: their codes and sums stay in the second-level cache, and weights are read for enough of them. */
@@ -93,11 +93,13 @@ OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, in
     const int64_t inner = w->backward ? w->out_c : w->in_c;
     const int64_t out = w->backward ? 1 : 9 * inner, in = w->backward ? 9 * inner : 1;
     const int64_t words = w->in_c / 2, matrix = w->matrix_bytes;
+    const int columns = w->bytes->col_tile, tile = columns * OCT_WORD;
+    OCT_ASSERT(2 * columns <= LANES);
     for (int64_t i = first * words; i < end * words; i++) { /* two channels, a panel's columns */
-        const int8_t *from = codes + i / words * OCT_PAIR_LANES * out + i % words * 2 * in;
-        lanes taps[9], rows[4][3];
+        const int8_t *from = codes + i / words * columns * out + i % words * 2 * in;
+        lanes taps[9] = {{0}}, rows[4][3], points[4];
         for (int tap = 0; tap < 9; tap++)
-            for (int lane = 0; lane < LANES; lane++)
+            for (int lane = 0; lane < 2 * columns; lane++)
                 taps[w->backward ? 8 - tap : tap][lane] =
                     from[lane / 2 * out + lane % 2 * in + tap * inner];
         for (int x = 0; x < 3; x++) {
@@ -107,13 +109,15 @@ OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, in
             rows[2][x] = ends - taps[3 + x];
             rows[3][x] = taps[6 + x];
         }
-        char *to = (char *)packed + i * (int64_t)sizeof(lanes);
-        for (int y = 0; y < 4; y++, to += 4 * matrix) {
+        char *to = (char *)packed + i * tile;
+        for (int y = 0; y < 4; y++) {
             const lanes ends = rows[y][0] + rows[y][2];
-            *(lanes *)to = rows[y][0];
-            *(lanes *)(to + matrix) = ends + rows[y][1];
-            *(lanes *)(to + 2 * matrix) = ends - rows[y][1];
-            *(lanes *)(to + 3 * matrix) = rows[y][2];
+            points[0] = rows[y][0];
+            points[1] = ends + rows[y][1];
+            points[2] = ends - rows[y][1];
+            points[3] = rows[y][2];
+            for (int x = 0; x < 4; x++, to += matrix)
+                memcpy(to, &points[x], (size_t)tile);
         }
     }
 }
@@ -206,14 +210,14 @@ void oct_winograd_multiply(const oct_winograd *w, const oct_winograd_block *b, c
                      .m = tiles,
                      .runs = &run,
                      .num_runs = 1,
-                     .panel_bytes = run.words * (int64_t)sizeof(lanes)};
+                     .panel_bytes = run.words * w->bytes->col_tile * OCT_WORD};
     for (int64_t column = 0; column < w->out_c; column += COLUMNS) {
         p.n = oct_min_i64(COLUMNS, w->out_c - column);
         for (int point = 0; point < POINTS; point++) {
             p.x = planes + point * w->plane_bytes;
             p.acc = planes_of_sums + point * w->sum_plane;
             p.packed = (const char *)packed + point * w->matrix_bytes +
-                       column / OCT_PAIR_LANES * p.panel_bytes;
+                       column / w->bytes->col_tile * p.panel_bytes;
             w->bytes->pairs(&p);
         }
         const int32_t *from = planes_of_sums;

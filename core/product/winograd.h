@@ -40,7 +40,7 @@ typedef struct oct_winograd {
 /* Plans convolution s of codes, forward or backward to data, where it is one that goes this way. */
 void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
                        oct_direction direction, uint8_t fill);
-/* Transforms weights (O, 3, 3, I), forward or backward, those of panels [first, end) of OCT_PAIR_LANES results each. */
+/* Transforms weights (O, 3, 3, I), forward or backward, those of panels [first, end). */
 void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, int64_t first, int64_t end,
                        void *packed);
 

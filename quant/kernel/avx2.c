@@ -88,8 +88,8 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 #include "quant/kernel/simd_table.h"
 
 #define PANEL_NAME product_of_pairs
-#define PANEL_LANES OCT_PAIR_LANES
-#define PANEL_TILE 32
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE (COLUMNS * OCT_WORD)
 #define PANEL_ROWS_1 8
 #define PANEL_ROWS_2 6
 #define PANEL_ROWS_3 0

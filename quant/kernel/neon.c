@@ -75,10 +75,37 @@ INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, codes, w)
 #include "quant/kernel/simd_table.h"
 
+INLINE int16x4_t broadcast_pair(const char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return vcreate_s16(word);
+}
+
+#define PANEL_NAME product_of_pairs
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE (COLUMNS * OCT_WORD)
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 6
+#define PANEL_ROWS_4 4
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD int16x4_t
+#define PANEL_WEIGHT int16x4x2_t
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_BROADCAST(at) broadcast_pair(at)
+#define PANEL_TILE_AT(at) vld2_s16((const int16_t *)(const void *)(at))
+#define PANEL_MADD(sum, word, w)                                                                   \
+    vmlal_lane_s16(vmlal_lane_s16(sum, w.val[0], word, 0), w.val[1], word, 1)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#include "core/product/panel.h"
+
 OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_neon = {
     .isa = OCT_ISA_NEON,
     .name = "neon",
-    OCT_SIMD_TABLE(pack_tile, NULL),
+    OCT_SIMD_TABLE(pack_tile, product_of_pairs),
 };

@@ -309,7 +309,7 @@ void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
         return;
     }
     if (p->winograd.bytes) {
-        oct_winograd_pack(&p->winograd, codes, 0, s->out_c / OCT_PAIR_LANES, packed);
+        oct_winograd_pack(&p->winograd, codes, 0, s->out_c / p->kernel->bytes.col_tile, packed);
         return;
     }
     for (int64_t g = 0; g < s->groups; g++)
