@@ -129,11 +129,13 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
 {
     const int64_t channels = w->in_c, line = line_codes(w), plane = w->plane_bytes;
     const int64_t before = w->pad_left * channels, inner = w->in_w * channels;
+    const int64_t read =
+        oct_min_i64(inner, line - before); /* backward, pads of more than 2 leave some unread */
     for (int64_t i = 0; i < 4; i++) {
         uint8_t *to = copied + i * line;
         memset(to, w->fill, (size_t)line);
         if (top + i >= 0 && top + i < w->in_h)
-            memcpy(to + before, sample + (top + i) * inner, (size_t)inner);
+            memcpy(to + before, sample + (top + i) * inner, (size_t)read);
     }
     for (int64_t tile = 0; tile < w->tile_columns; tile++, copied += 2 * channels)
         for (int64_t c = 0; c < channels; c += LANES) {
