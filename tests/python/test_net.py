@@ -116,10 +116,14 @@ class TestNet(unittest.TestCase):
             np.testing.assert_array_equal(m(same), m(x))
 
     def test_copies_open_the_file_again(self):
-        m = octet.load(self.model, max_batch=3)
+        m = octet.load(os.path.relpath(self.model), max_batch=3)
         x = np.zeros((5, 28, 28, 1), np.float32)
         expected = m(x)
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        os.chdir("/")
         others = [copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m))]
+        os.chdir(here)
         m.close()
         for other in others:
             self.assertEqual(other.max_batch, 3)
@@ -185,15 +189,16 @@ class TestNet(unittest.TestCase):
             (lambda: m(np.array(["a"])), octet.UsageError, "the model takes float32"),
             (lambda: m([[1, 2], [3]]), octet.UsageError, "no array of numbers"),
             (lambda: m.codes(np.zeros((2, 28, 28), np.uint8)), octet.UsageError, "normalise pixels as training did"),
-            (lambda: m(), octet.UsageError, "takes 1 inputs, and got 0"),
+            (lambda: m(), octet.UsageError, "takes 1 input, and got 0"),
             (lambda: m.predict(np.zeros((1, 28, 28))), octet.UsageError, "call the net itself"),
             (lambda: m.predict(np.zeros((28, 28), np.uint8), order="bgr"), octet.UsageError, "give one of: as_trained"),
             (lambda: m.predict(np.zeros((28, 28), np.uint8), order="reversed"), octet.UsageError, "no reversed order"),
             (lambda: octet.load("nowhere.int8.h5"), octet.DataError, "nowhere.int8.h5"),
             (lambda: octet.load(b"no model"), octet.DataError, ""),
             (lambda: octet.load(self.flat.read_bytes()[:-1]), octet.DataError, ""),
-            (lambda: octet.load(self.model, max_batch=0), octet.UsageError, "give 1 or more"),
+            (lambda: octet.load(self.model, max_batch=0), octet.UsageError, "give 1 to 2147483647"),
             (lambda: octet.load(self.model, threads=-1), octet.UsageError, "threads is -1"),
+            (lambda: octet.load(self.model, threads=2**33 + 1), octet.UsageError, "threads is 8589934593"),
         ]
         for number, (call, kind, sentence) in enumerate(cases):
             with self.subTest(number), self.assertRaises(kind) as caught:

@@ -103,10 +103,14 @@ class Net:
         self._lock = threading.Lock()
         self._nets: list[ctypes.c_void_p] = []  # one for each thread that has called at the same time as others
         self._idle: list[ctypes.c_void_p] = []  # those of them that no thread uses
-        if max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch}; give 1 or more samples")
+        # C would get the low bits of larger numbers
+        if not 1 <= max_batch < 2**31:
+            raise UsageError(f"max_batch is {max_batch}; give 1 to {2**31 - 1} samples")
+        if not 0 <= threads < 2**31:
+            raise UsageError(f"threads is {threads}; give 1 or more, or 0 for as many as OpenMP has")
         self.max_batch, self.threads, self.large = max_batch, threads, large
-        self.path = None if isinstance(model, (bytes, bytearray, memoryview)) else os.fspath(model)
+        #: The file, None of bytes; copies find it from other folders too.
+        self.path = None if isinstance(model, (bytes, bytearray, memoryview)) else os.path.abspath(os.fspath(model))
         options = c.oct_net_options(max_batch, threads, large)
         self._library = library()
         try:
@@ -307,7 +311,9 @@ class Net:
     def _take(self, inputs: Sequence[NDArray[Any]]) -> tuple[list[NDArray[np.float32]], bool]:
         """Arrays (N, ...) of float32 in C's order, and whether they were single samples."""
         if len(inputs) != len(self.inputs):
-            raise UsageError(f"{self.path or 'the model'} takes {len(self.inputs)} inputs, and got {len(inputs)}")
+            plural = "" if len(self.inputs) == 1 else "s"
+            raise UsageError(f"{self.path or 'the model'} takes {len(self.inputs)} input{plural}, "
+                             f"and got {len(inputs)}")
         taken = [_floats(array, port) for array, port in zip(inputs, self.inputs)]
         if len({(len(array), single) for array, single in taken}) > 1:
             raise UsageError("the inputs have " + ", ".join(str(len(array)) for array, _ in taken) +
