@@ -56,11 +56,11 @@ typedef struct oct_conv_product {
 typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
     oct_conv_shape s;
-    int64_t samples;
-    bool bf16;         /* what is multiplied */
-    bool grad_bf16;    /* what rows of the gradient are */
-    bool rounds_grad;  /* or become, line by line; they are floats */
-    int64_t ins, outs; /* of a group; ins: of those that a pass is for */
+    int64_t samples, full; /* full: those of a full segment */
+    bool bf16;             /* what is multiplied */
+    bool grad_bf16;        /* what rows of the gradient are */
+    bool rounds_grad;      /* or become, line by line; they are floats */
+    int64_t ins, outs;     /* of a group; ins: of those that a pass is for */
     int64_t block_samples, block_lines, blocks;
     int64_t line_words;            /* of the output */
     int64_t element;               /* bytes of a value in a plane */
@@ -71,7 +71,7 @@ typedef struct oct_weight_plan {
     int64_t panels, panel_bytes;
     const oct_byte_product *bytes; /* INT8, or NULL */
     int digits;
-    bool all_sums; /* are made of several parts */
+    bool all_sums; /* are in scratch: they are made of several parts, or tile by tile */
 } oct_weight_plan;
 
 /* The gradient of weights is a product over positions. */

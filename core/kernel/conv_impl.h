@@ -132,6 +132,7 @@ typedef struct oct_weight_scratch {
     float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
+    char *tiles;    /* of conv_weight_tiles.c, which needs only the sums beside it */
     char *grad;     /* a line of the gradient, rounded */
     float *values;  /* a patch, as it is or transposed */
     uint8_t *codes; /* a transposed patch */
@@ -184,3 +185,10 @@ void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *
  * plane of zero points. Changes r->rows. */
 void oct_weight_multiply_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
                                  const oct_weight_scratch *r, const oct_product *product);
+
+/* INT8, tile by tile in place of all of these (conv_weight_tiles.c). Returns the bytes of scratch that segments take, or 0
+ * where the convolution does not go this way. */
+size_t oct_weight_tiles_bytes(const oct_weight_plan *p);
+/* sums (kernel_h, kernel_w, ins, outs) = (b->fresh) or += those of a whole segment. */
+void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
+                          const oct_conv_weight_pass *pass, float *sums, void *scratch);

@@ -28,8 +28,6 @@ enum {
     SEGMENT_POSITIONS = 512, /* at least, so that making floats of its sums costs little */
     MERGED_POSITIONS = 256,  /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,           /* fewer of a ky are not worth a product of their own */
-    TRANSPOSED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
-    TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
 /* Gives a pointwise convolution, whose positions may have any (h, w), long lines of even length: they are transposed in
@@ -92,8 +90,10 @@ static oct_weight_plan segment_plan(const oct_conv_config *c, int64_t samples)
 {
     const bool codes = c->numerics == OCT_NUMERICS_INT8;
     const int64_t tile = codes ? c->bytes->col_tile : c->kernel->col_tile;
-    oct_weight_plan p = {
-        .kernel = c->kernel, .samples = samples, .grad_bf16 = c->numerics == OCT_NUMERICS_BF16};
+    oct_weight_plan p = {.kernel = c->kernel,
+                         .samples = samples,
+                         .full = segment_of(c),
+                         .grad_bf16 = c->numerics == OCT_NUMERICS_BF16};
     p.rounds_grad = p.grad_bf16 && c->grad_is_floats;
     p.bytes = codes ? c->bytes : NULL;
     p.digits = c->weight_digits;
@@ -114,7 +114,7 @@ static oct_weight_plan segment_plan(const oct_conv_config *c, int64_t samples)
     p.panels = (p.outs + tile - 1) / tile;
     p.panel_bytes =
         p.block_samples * p.block_lines * p.line_words * (codes ? c->bytes->tile_bytes : tile * 4);
-    p.all_sums = p.blocks > 1 || segment_of(c) < c->leaf;
+    p.all_sums = p.blocks > 1 || p.full < c->leaf || oct_weight_tiles_bytes(&p) > 0;
     return p;
 }
 
@@ -126,6 +126,12 @@ static size_t lay_out_scratch(const oct_weight_plan *p, int64_t leaves, void *sc
 {
     size_t used = 0;
     const int64_t depth = oct_conv_depth(&p->s);
+    const size_t tiles = oct_weight_tiles_bytes(p);
+    if (tiles > 0) {
+        r->tiles = oct_carve(scratch, &used, tiles);
+        r->sums = oct_carve(scratch, &used, (size_t)(depth * p->outs) * sizeof *r->sums);
+        return used;
+    }
     const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
     r->chunk = oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), p->bytes ? 2 : 1) * CHUNK_ROWS;
     r->num_runs = p->block_samples * p->block_lines;
@@ -251,6 +257,11 @@ static void multiply_segment(const oct_weight_plan *p, oct_weight_block b, bool 
                              const oct_conv_weight_pass *c, const oct_weight_scratch *r)
 {
     const int64_t most = p->block_samples * p->block_lines * p->line_words * OCT_WORD;
+    if (oct_weight_tiles_bytes(p) > 0) {
+        oct_weight_add_tiles(p, &b, c, r->sums, r->tiles);
+        if (last) write_sums(p, 0, p->s.kernel_h * p->s.kernel_w * p->ins, r->sums, c->factor, c);
+        return;
+    }
     b.first = true;
     for (int64_t terms = 0; b.sample < p->samples; b.sample += b.samples) {
         b.samples = oct_min_i64(p->block_samples, p->samples - b.sample);
@@ -446,6 +457,7 @@ oct_cut oct_conv_weight_cut(const oct_conv_plan *p, int64_t passes, int threads)
 {
     oct_cut cut = oct_cut_columns(passes, p->config.shape.in_c, threads);
     if (p->depthwise) cut.step = OCT_DEPTHWISE_LANES;
+    if (oct_weight_tiles_bytes(&p->weight.segment) > 0) cut.step = OCT_WINOGRAD_LANES;
     return cut;
 }
 
@@ -481,18 +493,5 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
                 &segment, (oct_weight_block){.group = g, .channel = from.channel, .fresh = n == 0},
                 rest <= each, &from, &r);
         }
-    }
-}
-
-/* Threads share blocks of TRANSPOSED_ROWS rows of a group. */
-void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
-                               float *weight)
-{
-    const int64_t blocks = (depth + TRANSPOSED_ROWS - 1) / TRANSPOSED_ROWS;
-#pragma omp parallel for schedule(static) if (groups * depth * outs > TRANSPOSED_ALONE)
-    for (int64_t i = 0; i < groups * blocks; i++) {
-        const int64_t all = i / blocks * depth * outs, first = i % blocks * TRANSPOSED_ROWS;
-        const int64_t rows = oct_min_i64(TRANSPOSED_ROWS, depth - first);
-        oct_transpose_f32(rows, outs, sums + all + first * outs, outs, weight + all + first, depth);
     }
 }

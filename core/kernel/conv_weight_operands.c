@@ -246,14 +246,8 @@ static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, 
     }
 }
 
-/* Clears a line of all planes. zero: the byte that is zero, of codes the zero point. */
-static void clear_line(const oct_weight_plan *p, int zero, char *line)
-{
-    for (int64_t c = 0; c < p->ins; c++)
-        memset(line + c * p->plane * p->element, zero, (size_t)(p->line * p->element));
-}
-
-/* Clears columns [begin, end) of a line of all planes, which are beside the image. */
+/* Clears columns [begin, end) of a line of all planes, which are beside the image. zero: the byte that is zero, of codes
+ * the zero point. */
 static void clear_columns(const oct_weight_plan *p, int zero, char *line, int64_t begin,
                           int64_t end)
 {
@@ -329,10 +323,13 @@ static void pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
             const int64_t y = b->line * s->stride_h + l - s->pad_top;
             const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
             char *line = r->planes + (n * p->sample + l * p->line) * p->element;
-            if (y < 0 || y >= s->in_h)
-                clear_line(p, p->bytes ? x->zero_point : 0, line);
-            else
+            if (y >= 0 && y < s->in_h) {
                 transpose_line(p, x, from + b->channel, line, r);
+                continue;
+            }
+            for (int64_t c = 0; c < p->ins; c++)
+                memset(line + c * p->plane * p->element, p->bytes ? x->zero_point : 0,
+                       (size_t)(p->line * p->element));
         }
     }
 }

@@ -1,7 +1,14 @@
-/* The rows of a weight gradient's product and their runs: places in the planes (conv_impl.h). */
+/* The rows of a weight gradient's product and their runs: places in the planes (conv_impl.h); and how the sums become
+ * a gradient. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"
+#include "core/tensor/move.h"
+
+enum {
+    TRANSPOSED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
+    TRANSPOSED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
+};
 
 /* Finds the lines y of the block with 0 <= y * stride_h - pad_top + ky * dilation_h < in_h; *line: within the block. */
 static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
@@ -138,5 +145,18 @@ void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *
         p->kernel->bf16(product);
     } else {
         p->kernel->f32(product);
+    }
+}
+
+/* Threads share blocks of TRANSPOSED_ROWS rows of a group. */
+void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
+                               float *weight)
+{
+    const int64_t blocks = (depth + TRANSPOSED_ROWS - 1) / TRANSPOSED_ROWS;
+#pragma omp parallel for schedule(static) if (groups * depth * outs > TRANSPOSED_ALONE)
+    for (int64_t i = 0; i < groups * blocks; i++) {
+        const int64_t all = i / blocks * depth * outs, first = i % blocks * TRANSPOSED_ROWS;
+        const int64_t rows = oct_min_i64(TRANSPOSED_ROWS, depth - first);
+        oct_transpose_f32(rows, outs, sums + all + first * outs, outs, weight + all + first, depth);
     }
 }

@@ -209,12 +209,13 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     const char *const x = s->p->x;
     PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
     const int64_t stride = s->p->panel_bytes;
+    const int64_t step = s->p->word_step ? s->p->word_step : OCT_WORD;
     const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
     PANEL_EACH_ROW(PANEL_BEGIN)
     for (; run < end; run++) {
         const char *tile = s->panel + run->tile * PANEL_TILE;
-        const int64_t last = run->x + run->words * 4;
-        for (int64_t at = run->x; at < last; at += 4, tile += PANEL_TILE) {
+        const int64_t last = run->x + run->words * step;
+        for (int64_t at = run->x; at < last; at += step, tile += PANEL_TILE) {
             const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
             PANEL_EACH_ROW(PANEL_STEP)
         }

@@ -43,6 +43,7 @@ typedef struct oct_product {
     int64_t m;
     const oct_run *runs;
     int64_t num_runs;
+    int64_t word_step;  /* of `pairs`: bytes from a word of a row to the next; 0: OCT_WORD */
     const void *packed; /* panels of col_tile columns, panel_bytes apart */
     int64_t panel_bytes;
     int64_t n; /* columns; those of the last panel from n on are not written */

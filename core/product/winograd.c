@@ -7,9 +7,9 @@
 #include <string.h>
 
 enum {
-    POINTS = 16, /* of a tile, or of weights, transformed */
-    LANES = 16,  /* channels, or columns of a panel times two, that are transformed at once */
-    SUM_LANES = 8,
+    POINTS = OCT_WINOGRAD_POINTS,
+    LANES = OCT_WINOGRAD_LANES,
+    SUMS = OCT_WINOGRAD_SUMS,
     COLUMNS = 16, /* whose sums are made at once: whole panels */
     /* Tiles of a block: their codes and sums stay in the second-level cache, and weights are read for enough of them. */
     MAX_TILES = 48,
@@ -19,29 +19,31 @@ enum {
     LEAST_SIDE = 8, /* smaller planes leave many taps out, and have few tiles for their weights */
 };
 
-/* Vectors, at any address. */
-#define VECTOR(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
-typedef int16_t lanes VECTOR(2 * LANES);
-typedef uint8_t codes_of_lanes VECTOR(LANES);
-typedef int32_t sums_of_lanes VECTOR(4 * SUM_LANES);
+typedef oct_winograd_lanes lanes;
+typedef oct_winograd_sums sums_of_lanes;
 
 static int64_t line_codes(const oct_winograd *w)
 {
     return (2 * w->tile_columns + 2) * w->in_c;
 }
 
-void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
-                       oct_direction direction, uint8_t fill)
+bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s)
 {
     const int64_t least = oct_min_i64(s->in_c, s->out_c), most = oct_max_i64(s->in_c, s->out_c);
     const bool window = s->kernel_h == 3 && s->kernel_w == 3 && s->stride_h == 1 &&
                         s->stride_w == 1 && s->dilation_h == 1 && s->dilation_w == 1 &&
                         s->pad_top <= 2 && s->pad_left <= 2;
-    const bool channels = s->groups == 1 && s->in_c % SUM_LANES == 0 && s->out_c % SUM_LANES == 0 &&
+    const bool channels = s->groups == 1 && s->in_c % SUMS == 0 && s->out_c % SUMS == 0 &&
                           least >= LEAST_CHANNELS && most <= OCT_WINOGRAD_CHANNELS;
+    const bool plane = oct_min_i64(s->out_h, s->out_w) >= LEAST_SIDE;
+    return bytes && bytes->pairs && window && channels && plane;
+}
+
+void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
+                       oct_direction direction, uint8_t fill)
+{
     *w = (oct_winograd){0};
-    if (!bytes || !bytes->pairs || !window || !channels) return;
-    if (oct_min_i64(s->out_h, s->out_w) < LEAST_SIDE) return;
+    if (!oct_winograd_fits(bytes, s)) return;
     *w = (oct_winograd){.bytes = bytes,
                         .in_h = s->in_h,
                         .in_w = s->in_w,
@@ -142,24 +144,10 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
             const int64_t at = oct_min_i64(c, channels - LANES);
             const uint8_t *from = copied + at;
             char *to = planes + 2 * (tile * channels + at);
-            lanes rows[4][4];
-            for (int x = 0; x < 4; x++, from += channels) {
-                lanes d[4];
-                for (int y = 0; y < 4; y++)
-                    d[y] =
-                        __builtin_convertvector(*(const codes_of_lanes *)(from + y * line), lanes);
-                rows[0][x] = d[0] - d[2];
-                rows[1][x] = d[1] + d[2];
-                rows[2][x] = d[2] - d[1];
-                rows[3][x] = d[1] - d[3];
-            }
-            for (int y = 0; y < 4; y++, to += 4 * plane) {
-                const lanes *d = rows[y];
-                *(lanes *)to = d[0] - d[2];
-                *(lanes *)(to + plane) = d[1] + d[2];
-                *(lanes *)(to + 2 * plane) = d[2] - d[1];
-                *(lanes *)(to + 3 * plane) = d[1] - d[3];
-            }
+            lanes points[POINTS];
+            oct_winograd_codes(from, line, channels, 0, points);
+            for (int i = 0; i < POINTS; i++, to += plane)
+                *(lanes *)to = points[i];
         }
 }
 
@@ -169,7 +157,7 @@ OCT_CLONES static void write_results(const oct_winograd *w, const int32_t *plane
 {
     const int64_t plane = w->sum_plane, right = w->out_c, below = w->out_w * w->out_c;
     for (int64_t column = 0; column < w->out_w; column += 2, planes += COLUMNS, to += 2 * right)
-        for (int64_t c = 0; c < count; c += SUM_LANES) {
+        for (int64_t c = 0; c < count; c += SUMS) {
             const bool wide = column + 1 < w->out_w;
             const int32_t *from = planes + c;
             sums_of_lanes rows[2][4], results[2][2];

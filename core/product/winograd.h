@@ -19,7 +19,42 @@
 
 #include "core/product/conv_window.h"
 
-enum { OCT_WINOGRAD_CHANNELS = 1024 };
+enum {
+    OCT_WINOGRAD_CHANNELS = 1024,
+    OCT_WINOGRAD_POINTS = 16, /* of a tile, or of weights, transformed */
+    OCT_WINOGRAD_LANES = 16,  /* channels that are transformed at once */
+    OCT_WINOGRAD_SUMS = 8,    /* columns whose sums are */
+};
+
+/* Vectors, at any address. */
+#define OCT_VECTOR(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
+typedef int16_t oct_winograd_lanes OCT_VECTOR(2 * OCT_WINOGRAD_LANES);
+typedef int32_t oct_winograd_sums OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
+
+/* Makes B^T d B of 16 channels of a tile: pixels and lines of d, less `zero`, are pixel and line codes apart. */
+static inline __attribute__((always_inline)) void
+oct_winograd_codes(const uint8_t *d, int64_t line, int64_t pixel, int16_t zero,
+                   oct_winograd_lanes points[OCT_WINOGRAD_POINTS])
+{
+    typedef uint8_t codes OCT_VECTOR(OCT_WINOGRAD_LANES);
+    oct_winograd_lanes rows[4][4];
+    for (int x = 0; x < 4; x++, d += pixel) {
+        oct_winograd_lanes c[4];
+        for (int y = 0; y < 4; y++)
+            c[y] = __builtin_convertvector(*(const codes *)(d + y * line), oct_winograd_lanes);
+        rows[0][x] = c[0] - c[2];
+        rows[1][x] = c[1] + c[2] - (int16_t)(2 * zero); /* from the other rows it cancels out */
+        rows[2][x] = c[2] - c[1];
+        rows[3][x] = c[1] - c[3];
+    }
+    for (int y = 0; y < 4; y++, points += 4) {
+        const oct_winograd_lanes *r = rows[y];
+        points[0] = r[0] - r[2];
+        points[1] = r[1] + r[2];
+        points[2] = r[2] - r[1];
+        points[3] = r[1] - r[3];
+    }
+}
 
 typedef struct oct_winograd {
     const oct_byte_product *bytes; /* NULL: this convolution goes tap by tap */
@@ -37,6 +72,8 @@ typedef struct oct_winograd {
     int64_t lines_at, planes_at, sums_at; /* parts of scratch */
 } oct_winograd;
 
+/* Whether s is a convolution whose products of codes may go this way. */
+bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s);
 /* Plans convolution s of codes, forward or backward to data, where it is one that goes this way. */
 void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
                        oct_direction direction, uint8_t fill);

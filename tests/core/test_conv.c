@@ -911,7 +911,16 @@ static void check_defined(const oct_float_kernel *k, const defined_product *d, b
     for (int r = 0; r < ROWS; r++) /* not a fixed distance apart */
         rows[r] = (oct_row){.x = r * pitch + (r > 20 ? 12 : 0), .acc = r * COLUMNS};
     oct_run runs[RUNS];
-    oct_product p = {x, rows, ROWS, runs, RUNS, packed, 4 * MOST * word, COLUMNS, acc, add, NULL};
+    oct_product p = {.x = x,
+                     .rows = rows,
+                     .m = ROWS,
+                     .runs = runs,
+                     .num_runs = RUNS,
+                     .packed = packed,
+                     .panel_bytes = 4 * MOST * word,
+                     .n = COLUMNS,
+                     .acc = acc,
+                     .add = add};
     int64_t at = 0, first = 0;
     for (int i = 0; i < RUNS; i++, at += 8 + runs[i - 1].words) {
         const int length = d->lengths[i];

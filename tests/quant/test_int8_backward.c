@@ -1,7 +1,7 @@
 /* The backward of gradients that are codes: the quantizer by its definition and by its mean, both products by loops over
  * whole numbers, to the bit, on every kernel table. */
 #include "core/base/int_math.h"
-#include "core/kernel/conv.h"
+#include "core/kernel/conv_impl.h"
 #include "tests/core/conv_rig.h"
 #include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"
@@ -548,8 +548,10 @@ static void check_weight(const layer *l, const oct_kernel *k, const float *facto
 static void check_weight_everywhere(dice *d, oct_conv_shape s, int64_t leaf, int digits)
 {
     oct_conv_set_out(&s);
-    const int64_t leaves =
-        roll_between(d, 1, bytes_plan(&s, all_kernels[0], leaf, digits).weight.leaves);
+    int64_t leaves = OCT_CONV_MAX_LEAVES;
+    for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
+        leaves = oct_min_i64(leaves, bytes_plan(&s, all_kernels[k], leaf, digits).weight.leaves);
+    leaves = roll_between(d, 1, leaves);
     layer l = layer_of(d, s, leaves * leaf - roll_between(d, 0, leaf - 1), leaf, digits);
     float *factor = room(s.out_c, sizeof *factor);
     for (int64_t o = 0; o < s.out_c; o++)
@@ -585,4 +587,57 @@ Test(int8_backward, segments_and_blocks_of_the_gradient_to_the_weights_are_exact
         check_weight_everywhere(&d, oct_conv_shape_of(70, 67, 4, 1, three), 1, digits);
         check_weight_everywhere(&d, oct_conv_shape_of(190, 181, 32, 1, one), 1, digits);
     }
+}
+
+static bool goes_by_tiles(const oct_conv_shape *s, const oct_kernel *k)
+{
+    const oct_conv_plan p = bytes_plan(s, k, 8, 1);
+    return oct_weight_tiles_bytes(&p.weight.segment) > 0;
+}
+
+/* Layers whose gradient some tables make of 2 x 2 tiles: odd planes, any padding, short segments, channels that threads
+ * share; 9 x 9 x 512, whose full segments are too large for it, and a short one would not be. */
+Test(int8_backward, the_gradient_to_the_weights_is_exact_by_tiles)
+{
+    dice d = {.seed = 6};
+    for (int round = 0; round < 24; round++) {
+        oct_conv_shape s = oct_conv_shape_of(
+            roll_between(&d, 8, 21), roll_between(&d, 8, 21), 16 * roll_between(&d, 1, 4),
+            16 * roll_between(&d, 1, 3), oct_conv_geometry_of(3, 3, 1, 1, 1));
+        s.pad_left = (int)roll_between(&d, 1, 2);
+        s.pad_top = (int)roll_between(&d, 1, 2);
+        s.pad_right = (int)roll_between(&d, 0, 6);
+        s.pad_bottom = (int)roll_between(&d, 0, 6);
+        oct_conv_set_out(&s);
+        if (oct_min_i64(s.out_h, s.out_w) < 8) continue;
+        for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
+            cr_assert_eq(goes_by_tiles(&s, all_kernels[k]), all_kernels[k]->bytes.pairs != NULL);
+        check_weight_everywhere(&d, s, roll_between(&d, 1, 8), 1 + round % 2);
+    }
+    check_weight_everywhere(
+        &d, oct_conv_shape_of(9, 9, 512, 16, oct_conv_geometry_of(3, 3, 1, 1, 1)), 8, 1);
+}
+
+/* The largest sums that a segment by tiles has, of both signs: 4,096 tiles. */
+Test(int8_backward, the_largest_sums_by_tiles_do_not_overflow)
+{
+    dice d = {.seed = 7};
+    const oct_conv_shape s =
+        oct_conv_shape_of(128, 128, 16, 16, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    layer l = layer_of(&d, s, 1, 1, 1);
+    for (int sign = -1; sign < 2; sign += 2) {
+        l.zero_point = sign < 0 ? 255 : 0;
+        memset(l.x, 255 - l.zero_point, (size_t)count_inputs(&l));
+        for (int64_t i = 0; i < count_outputs(&l); i++)
+            l.grad[i] = -127;
+        float *want = expected_weight(&l, NULL);
+        for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
+            if (runs_here(all_kernels[k])) {
+                cr_assert(goes_by_tiles(&l.s, all_kernels[k]) ==
+                          (all_kernels[k]->bytes.pairs != NULL));
+                check_weight(&l, all_kernels[k], NULL, want, false, 1);
+            }
+        oct_free(&want);
+    }
+    free_layer(&l);
 }

@@ -1,0 +1,271 @@
+/* The gradient of the weights of 3x3 convolutions of codes by Winograd's F(3x3, 2x2), in whole numbers and so exactly, where
+ * winograd.h pays. A tile is 2 x 2 gradients q of an output; the nine taps multiply them with 4 x 4 codes d of a channel,
+ * the zero point subtracted. The sums of taps are
+ *
+ *     A^T [sum over tiles of (G q G^T) x (B^T d B)] A     (x: element by element; B^T of winograd.h)
+ *
+ *           | 1  0 |
+ *       G = | 1  1 |     A^T = | 1 1/2  1/2  0 |
+ *           | 1 -1 |           | 0 1/2 -1/2  0 |
+ *           | 0  1 |           | 0 1/2  1/2 -1 |
+ *
+ * with halves of sums that are even. In units of 255 * 128 a tile adds at most 16 to any sum on this way, so TILES of them
+ * stay below 2^31.
+ *
+ * Each of the 16 points of all tiles of a segment is a product: input channels are its rows, outputs its columns, and a
+ * word is two tiles. */
+#include "core/base/cpu.h"
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "core/kernel/conv_impl.h"
+
+#include <string.h>
+
+enum {
+    TAPS = 9,
+    TILES = 4096,
+    MAX_VALUES = 1 << 16, /* of an operand's point: all 16 take 2 MiB */
+    COLUMNS = 8,          /* of a panel */
+    /* Sums of all points that are made together stay in the second-level cache. */
+    SUM_ROWS = 48,
+    SUM_COLUMNS = 32,
+};
+
+typedef int8_t gradients_of_lanes OCT_VECTOR(OCT_WINOGRAD_LANES);
+typedef float floats_of_lanes OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
+typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
+
+/* Where scratch has what, in bytes. A line of tiles is two lines of the output, filled up to whole pairs. */
+typedef struct layout {
+    int64_t line_pairs, pairs;
+    int64_t codes_plane, panels_plane; /* of a point */
+    int64_t panels, sums, lines, bytes;
+} layout;
+
+static layout layout_of(const oct_weight_plan *p, int64_t samples, int64_t channels)
+{
+    const oct_conv_shape *s = &p->s;
+    layout l = {.line_pairs = (s->out_w + 3) / 4};
+    l.pairs = samples * ((s->out_h + 1) / 2) * l.line_pairs;
+    /* A line more between points: those of one tile would share a set of the first-level cache. */
+    l.codes_plane = l.pairs * channels * OCT_WORD + OCT_CACHE_LINE;
+    l.panels_plane = l.pairs * s->out_c * OCT_WORD + OCT_CACHE_LINE;
+    l.panels = OCT_WINOGRAD_POINTS * l.codes_plane;
+    l.sums = l.panels + p->digits * OCT_WINOGRAD_POINTS * l.panels_plane;
+    l.lines = l.sums +
+              p->digits * OCT_WINOGRAD_POINTS * SUM_ROWS * SUM_COLUMNS * (int64_t)sizeof(int32_t);
+    l.bytes =
+        l.lines + oct_round_up((4 * l.line_pairs + 2) * oct_max_i64(4 * s->in_c, 2 * s->out_c),
+                               OCT_CACHE_LINE);
+    return l;
+}
+
+size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
+{
+    const oct_conv_shape *s = &p->s;
+    const bool lanes = s->in_c % OCT_WINOGRAD_LANES == 0 && s->out_c % OCT_WINOGRAD_LANES == 0;
+    if (!oct_winograd_fits(p->bytes, s) || !lanes || p->bytes->col_tile != COLUMNS) return 0;
+    const layout l = layout_of(p, p->full, s->in_c);
+    if (2 * l.pairs > TILES || 2 * l.pairs * oct_max_i64(s->in_c, s->out_c) > MAX_VALUES) return 0;
+    return (size_t)l.bytes;
+}
+
+/* Writes the points of two tiles as words. */
+static inline __attribute__((always_inline)) void
+write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, char *lower, char *upper)
+{
+    for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, lower += plane, upper += plane) {
+        const oct_winograd_lanes a = two[0][i], b = two[1][i];
+        *(oct_winograd_lanes *)lower =
+            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        *(oct_winograd_lanes *)upper = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27,
+                                                               12, 28, 13, 29, 14, 30, 15, 31);
+    }
+}
+
+/* Transforms the codes of `channels` channels for a line of tiles. copied: four lines, from the first of these channels. */
+OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l,
+                                       const uint8_t *copied, int16_t zero_point, char *planes)
+{
+    const int64_t pixel = p->s.in_c, line = (4 * l->line_pairs + 2) * pixel;
+    for (int64_t pair = 0; pair < l->line_pairs; pair++, copied += 4 * pixel)
+        for (int64_t c = 0; c < p->ins; c += OCT_WINOGRAD_LANES) {
+            oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
+            for (int i = 0; i < 2; i++)
+                oct_winograd_codes(copied + c + 2 * i * pixel, line, pixel, zero_point, two[i]);
+            char *to = planes + (pair * p->ins + c) * OCT_WORD;
+            write_words(two, l->codes_plane, to, to + sizeof(oct_winograd_lanes));
+        }
+}
+
+/* Transforms the gradients of a line of tiles into panels. copied: two lines. */
+OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layout *l,
+                                           const int8_t *copied, char *panels)
+{
+    const int64_t pixel = p->s.out_c, line = 4 * l->line_pairs * pixel;
+    const int64_t panel = l->pairs * COLUMNS * OCT_WORD;
+    for (int64_t pair = 0; pair < l->line_pairs; pair++, copied += 4 * pixel)
+        for (int64_t c = 0; c < pixel; c += OCT_WINOGRAD_LANES) {
+            oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
+            for (int i = 0; i < 2; i++) {
+                oct_winograd_lanes rows[4][2], *to = two[i];
+                for (int x = 0; x < 2; x++) {
+                    const int8_t *from = copied + c + (2 * i + x) * pixel;
+                    rows[0][x] = __builtin_convertvector(*(const gradients_of_lanes *)from,
+                                                         oct_winograd_lanes);
+                    rows[3][x] = __builtin_convertvector(*(const gradients_of_lanes *)(from + line),
+                                                         oct_winograd_lanes);
+                    rows[1][x] = rows[0][x] + rows[3][x];
+                    rows[2][x] = rows[0][x] - rows[3][x];
+                }
+                for (int y = 0; y < 4; y++, to += 4) {
+                    to[0] = rows[y][0];
+                    to[1] = rows[y][0] + rows[y][1];
+                    to[2] = rows[y][0] - rows[y][1];
+                    to[3] = rows[y][1];
+                }
+            }
+            char *to = panels + c / COLUMNS * panel + pair * COLUMNS * OCT_WORD;
+            write_words(two, l->panels_plane, to, to + panel);
+        }
+}
+
+/* Copies lines [first, first + count) of a sample with what is around it, `before` pixels at the left. */
+static void copy_lines(const char *sample, int64_t lines, int64_t line_bytes, int64_t first,
+                       int64_t count, int around, int64_t before, int64_t to_bytes, char *to)
+{
+    const int64_t read = oct_min_i64(line_bytes, to_bytes - before);
+    memset(to, around, (size_t)(count * to_bytes));
+    for (int64_t i = first; i < first + count; i++, to += to_bytes)
+        if (i >= 0 && i < lines) memcpy(to + before, sample + i * line_bytes, (size_t)read);
+}
+
+/* Makes the operands of a segment. */
+static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_weight_block *b,
+                         const oct_conv_weight_pass *pass, char *scratch)
+{
+    const oct_conv_shape *s = &p->s;
+    const int64_t codes_line = s->in_w * s->in_c, grads_line = s->out_w * s->out_c;
+    const int64_t width = 4 * l->line_pairs;
+    char *lines = scratch + l->lines;
+    const void *const digits[] = {pass->grad, pass->low};
+    int64_t pair = 0;
+    for (int64_t n = 0; n < p->samples; n++)
+        for (int64_t y = 0; y < s->out_h; y += 2, pair += l->line_pairs) {
+            const char *codes = (const char *)pass->x.codes + n * s->in_h * codes_line;
+            copy_lines(codes, s->in_h, codes_line, y - s->pad_top, 4, pass->x.zero_point,
+                       s->pad_left * s->in_c, (width + 2) * s->in_c, lines);
+            transform_codes(p, l, (const uint8_t *)lines + b->channel, (int16_t)pass->x.zero_point,
+                            scratch + pair * p->ins * OCT_WORD);
+            for (int i = 0; i < p->digits; i++) {
+                const char *grads = (const char *)digits[i] + n * s->out_h * grads_line;
+                copy_lines(grads, s->out_h, grads_line, y, 2, 0, 0, width * s->out_c, lines);
+                transform_gradients(p, l, (const int8_t *)lines,
+                                    scratch + l->panels +
+                                        i * OCT_WINOGRAD_POINTS * l->panels_plane +
+                                        pair * COLUMNS * OCT_WORD);
+            }
+        }
+}
+
+/* Makes the sums of the nine taps from those of the points. */
+static inline __attribute__((always_inline)) void sums_of_taps(const int32_t *from,
+                                                               oct_winograd_sums *taps)
+{
+    enum { POINT = SUM_ROWS * SUM_COLUMNS };
+    oct_winograd_sums rows[3][4];
+    for (int x = 0; x < 4; x++, from += POINT) {
+        oct_winograd_sums m[4];
+        for (int y = 0; y < 4; y++)
+            m[y] = *(const oct_winograd_sums *)(from + 4 * y * POINT);
+        const oct_winograd_sums half = (m[1] + m[2]) >> 1;
+        rows[0][x] = m[0] + half;
+        rows[1][x] = (m[1] - m[2]) >> 1;
+        rows[2][x] = half - m[3];
+    }
+    for (int y = 0; y < 3; y++, taps += 3) {
+        const oct_winograd_sums *m = rows[y], half = (m[1] + m[2]) >> 1;
+        taps[0] = m[0] + half;
+        taps[1] = (m[1] - m[2]) >> 1;
+        taps[2] = half - m[3];
+    }
+}
+
+/* A part of the sums: rows and columns from those of `to`, (taps, rows of all channels, outs). */
+typedef struct part {
+    int64_t rows, columns;
+    const int32_t *sums; /* of the points; those of the lower digit come POINTS points later */
+    const float *scale;
+    float *to;
+} part;
+
+static inline __attribute__((always_inline)) void
+add_part_as(const oct_weight_plan *p, const part *a, const bool wide, const bool fresh)
+{
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t o = 0; o < a->columns; o += OCT_WINOGRAD_SUMS) {
+            const floats_of_lanes scale = *(const floats_of_lanes *)(a->scale + o);
+            const int32_t *from = a->sums + r * SUM_COLUMNS + o;
+            oct_winograd_sums high[TAPS], low[TAPS];
+            sums_of_taps(from, high);
+            if (wide) sums_of_taps(from + OCT_WINOGRAD_POINTS * SUM_ROWS * SUM_COLUMNS, low);
+            for (int tap = 0; tap < TAPS; tap++) {
+                floats_of_lanes *to = (floats_of_lanes *)(a->to + (tap * p->ins + r) * p->outs + o);
+                floats_of_lanes value = __builtin_convertvector(high[tap], floats_of_lanes);
+                /* Two digits are below 2^40 together: exact, and rounded once. */
+                if (wide)
+                    value = __builtin_convertvector(
+                        256.0 * __builtin_convertvector(high[tap], doubles_of_lanes) +
+                            __builtin_convertvector(low[tap], doubles_of_lanes),
+                        floats_of_lanes);
+                *to = fresh ? scale * value : *to + scale * value;
+            }
+        }
+}
+
+OCT_CLONES static void add_part(const oct_weight_plan *p, const part *a, bool fresh)
+{
+    if (p->digits == 2)
+        add_part_as(p, a, true, fresh);
+    else if (fresh)
+        add_part_as(p, a, false, true);
+    else
+        add_part_as(p, a, false, false);
+}
+
+void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
+                          const oct_conv_weight_pass *pass, float *sums, void *scratch)
+{
+    const layout l = layout_of(p, p->samples, p->ins);
+    const int64_t point = SUM_ROWS * SUM_COLUMNS, panel = l.pairs * COLUMNS * OCT_WORD;
+    int32_t *const points = (int32_t *)(void *)((char *)scratch + l.sums);
+    const oct_run run = {.words = l.pairs};
+    oct_row rows[SUM_ROWS];
+    oct_product product = {.rows = rows,
+                           .runs = &run,
+                           .num_runs = 1,
+                           .word_step = p->ins * OCT_WORD,
+                           .panel_bytes = panel};
+    for (int64_t i = 0; i < SUM_ROWS; i++)
+        rows[i] = (oct_row){i * OCT_WORD, i * SUM_COLUMNS};
+    pack_segment(p, &l, b, pass, scratch);
+    for (int64_t column = 0; column < p->outs; column += SUM_COLUMNS)
+        for (int64_t row = 0; row < p->ins; row += SUM_ROWS) {
+            product.m = oct_min_i64(SUM_ROWS, p->ins - row);
+            product.n = oct_min_i64(SUM_COLUMNS, p->outs - column);
+            for (int i = 0; i < p->digits * OCT_WINOGRAD_POINTS; i++) {
+                product.x = (const char *)scratch + i % OCT_WINOGRAD_POINTS * l.codes_plane +
+                            row * OCT_WORD;
+                product.packed = (const char *)scratch + l.panels + i * l.panels_plane +
+                                 column / COLUMNS * panel;
+                product.acc = points + i * point;
+                p->bytes->pairs(&product);
+            }
+            const part a = {.rows = product.m,
+                            .columns = product.n,
+                            .sums = points,
+                            .scale = pass->scale + column,
+                            .to = sums + row * p->outs + column};
+            add_part(p, &a, b->fresh);
+        }
+}
