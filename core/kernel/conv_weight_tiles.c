@@ -25,13 +25,14 @@ enum {
     TAPS = 9,
     TILES = 4096,
     MAX_VALUES = 1 << 16, /* of an operand's point: all 16 take 2 MiB */
-    COLUMNS = 8,          /* of a panel */
+    LEAST_COLUMNS = 4,
+    MOST_COLUMNS = 8, /* of a panel: one of these */
     /* Sums of all points that are made together stay in the second-level cache. */
     SUM_ROWS = 48,
     SUM_COLUMNS = 32,
 };
 
-typedef int8_t gradients_of_lanes OCT_VECTOR(OCT_WINOGRAD_LANES);
+typedef int8_t gradients OCT_VECTOR(OCT_WINOGRAD_LANES);
 typedef float floats_of_lanes OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
 
@@ -64,22 +65,27 @@ size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
     const bool lanes = s->in_c % OCT_WINOGRAD_LANES == 0 && s->out_c % OCT_WINOGRAD_LANES == 0;
-    if (!oct_winograd_fits(p->bytes, s) || !lanes || p->bytes->col_tile != COLUMNS) return 0;
+    if (!oct_winograd_fits(p->bytes, s) || !lanes) return 0;
+    if (p->bytes->col_tile != LEAST_COLUMNS && p->bytes->col_tile != MOST_COLUMNS) return 0;
     const layout l = layout_of(p, p->full, s->in_c);
     if (2 * l.pairs > TILES || 2 * l.pairs * oct_max_i64(s->in_c, s->out_c) > MAX_VALUES) return 0;
     return (size_t)l.bytes;
 }
 
-/* Writes the points of two tiles as words. */
+/* Writes the points of two tiles as words, `columns` of them side by side and the next ones `apart` bytes on. */
 static inline __attribute__((always_inline)) void
-write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, char *lower, char *upper)
+write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, const int columns,
+            int64_t apart, char *to)
 {
-    for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, lower += plane, upper += plane) {
+    for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, to += plane) {
         const oct_winograd_lanes a = two[0][i], b = two[1][i];
-        *(oct_winograd_lanes *)lower =
-            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        *(oct_winograd_lanes *)upper = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27,
-                                                               12, 28, 13, 29, 14, 30, 15, 31);
+        const oct_winograd_lanes words[2] = {
+            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+            __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                    31)};
+        for (int c = 0; c < OCT_WINOGRAD_LANES; c += columns)
+            memcpy(to + c / columns * apart, (const char *)words + c * OCT_WORD,
+                   (size_t)columns * OCT_WORD);
     }
 }
 
@@ -93,17 +99,17 @@ OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l
             oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
             for (int i = 0; i < 2; i++)
                 oct_winograd_codes(copied + c + 2 * i * pixel, line, pixel, zero_point, two[i]);
-            char *to = planes + (pair * p->ins + c) * OCT_WORD;
-            write_words(two, l->codes_plane, to, to + sizeof(oct_winograd_lanes));
+            write_words(two, l->codes_plane, OCT_WINOGRAD_LANES, 0,
+                        planes + (pair * p->ins + c) * OCT_WORD);
         }
 }
 
-/* Transforms the gradients of a line of tiles into panels. copied: two lines. */
-OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layout *l,
-                                           const int8_t *copied, char *panels)
+static inline __attribute__((always_inline)) void
+transform_gradients_as(const oct_weight_plan *p, const layout *l, const int8_t *copied,
+                       const int columns, char *panels)
 {
     const int64_t pixel = p->s.out_c, line = 4 * l->line_pairs * pixel;
-    const int64_t panel = l->pairs * COLUMNS * OCT_WORD;
+    const int64_t panel = l->pairs * columns * OCT_WORD;
     for (int64_t pair = 0; pair < l->line_pairs; pair++, copied += 4 * pixel)
         for (int64_t c = 0; c < pixel; c += OCT_WINOGRAD_LANES) {
             oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
@@ -111,9 +117,9 @@ OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layou
                 oct_winograd_lanes rows[4][2], *to = two[i];
                 for (int x = 0; x < 2; x++) {
                     const int8_t *from = copied + c + (2 * i + x) * pixel;
-                    rows[0][x] = __builtin_convertvector(*(const gradients_of_lanes *)from,
-                                                         oct_winograd_lanes);
-                    rows[3][x] = __builtin_convertvector(*(const gradients_of_lanes *)(from + line),
+                    rows[0][x] =
+                        __builtin_convertvector(*(const gradients *)from, oct_winograd_lanes);
+                    rows[3][x] = __builtin_convertvector(*(const gradients *)(from + line),
                                                          oct_winograd_lanes);
                     rows[1][x] = rows[0][x] + rows[3][x];
                     rows[2][x] = rows[0][x] - rows[3][x];
@@ -125,9 +131,19 @@ OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layou
                     to[3] = rows[y][1];
                 }
             }
-            char *to = panels + c / COLUMNS * panel + pair * COLUMNS * OCT_WORD;
-            write_words(two, l->panels_plane, to, to + panel);
+            write_words(two, l->panels_plane, columns, panel,
+                        panels + c / columns * panel + pair * columns * OCT_WORD);
         }
+}
+
+/* Transforms the gradients of a line of tiles into panels. copied: two lines. */
+OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layout *l,
+                                           const int8_t *copied, char *panels)
+{
+    if (p->bytes->col_tile == MOST_COLUMNS)
+        transform_gradients_as(p, l, copied, MOST_COLUMNS, panels);
+    else
+        transform_gradients_as(p, l, copied, LEAST_COLUMNS, panels);
 }
 
 /* Copies lines [first, first + count) of a sample with what is around it, `before` pixels at the left. */
@@ -163,7 +179,7 @@ static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_we
                 transform_gradients(p, l, (const int8_t *)lines,
                                     scratch + l->panels +
                                         i * OCT_WINOGRAD_POINTS * l->panels_plane +
-                                        pair * COLUMNS * OCT_WORD);
+                                        pair * p->bytes->col_tile * OCT_WORD);
             }
         }
 }
@@ -237,7 +253,7 @@ void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
                           const oct_conv_weight_pass *pass, float *sums, void *scratch)
 {
     const layout l = layout_of(p, p->samples, p->ins);
-    const int64_t point = SUM_ROWS * SUM_COLUMNS, panel = l.pairs * COLUMNS * OCT_WORD;
+    const int64_t point = SUM_ROWS * SUM_COLUMNS, panel = l.pairs * p->bytes->col_tile * OCT_WORD;
     int32_t *const points = (int32_t *)(void *)((char *)scratch + l.sums);
     const oct_run run = {.words = l.pairs};
     oct_row rows[SUM_ROWS];
@@ -257,7 +273,7 @@ void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
                 product.x = (const char *)scratch + i % OCT_WINOGRAD_POINTS * l.codes_plane +
                             row * OCT_WORD;
                 product.packed = (const char *)scratch + l.panels + i * l.panels_plane +
-                                 column / COLUMNS * panel;
+                                 column / p->bytes->col_tile * panel;
                 product.acc = points + i * point;
                 p->bytes->pairs(&product);
             }

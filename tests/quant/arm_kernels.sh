@@ -8,7 +8,7 @@
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 : "${CC:=aarch64-linux-gnu-gcc}" "${EMULATOR=qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu}" "${PROCESSORS=cortex-a72 neoverse-n1 max}"
-[ $# -gt 0 ] || set -- quant/test_kernels quant/test_qconv quant/test_epilogue core/test_depthwise core/test_conv
+[ $# -gt 0 ] || set -- quant/test_kernels quant/test_qconv quant/test_epilogue quant/test_int8_backward core/test_depthwise core/test_conv
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 mkdir "$out/octet"
