@@ -15,7 +15,7 @@ static const oct_option options[] = {
     [MODE] = OCT_TEXT(0, "--mode", "float|qat", "step: which (default qat)"),
     [NUMERICS] = OCT_TEXT(
         0, "--numerics", "bf16|f32|int8",
-        "step: of the backward of QAT (default bf16), or of float (f32, default, or bf16)"),
+        "step: of the backward of QAT (default int8), or of float (f32, default, or bf16)"),
     [IMAGE] = OCT_TEXT(0, "--image", "HxWxC",
                        "step, infer --model: size of the images (default 32x32x3)"),
     [GROUP] = OCT_TEXT(0, "--norm-group", "GROUP",
@@ -65,7 +65,7 @@ static oct_status read_bench(oct_bench *bench)
               "command line: --mode %s: use float or qat", mode);
     char choice[OCT_REGISTRY_CHOICE_BYTES];
     const oct_registry *words = bench->qat ? &oct_numerics_table : &oct_float_numerics_table;
-    const char *word = bench->qat ? "bf16" : "f32";
+    const char *word = bench->qat ? "int8" : "f32";
     if (args->option[NUMERICS].given) word = args->option[NUMERICS].text;
     OCT_CHECK(oct_registry_find(words, word), OCT_USAGE, "command line: --numerics %s: use %s",
               word, oct_registry_choice(words, " or ", choice));

@@ -17,6 +17,7 @@
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"
 #include "launch/cmd/recipe_args.h"
+#include "quant/module/quant_modules.h"
 
 enum { RANKS, REPORT, GRADIENTS };
 enum { REPORT_BYTES_MAX = 1 << 26 };
@@ -72,6 +73,15 @@ static oct_status count_norm(void *user, oct_module *module)
     return OCT_OK;
 }
 
+/* Adds what int8 gradients keep of a layer. */
+static oct_status count_gate(void *user, oct_module *module)
+{
+    verdict *v = user;
+    if (module->type == &oct_qat_conv_type)
+        v->checkpoint_bytes += OCT_GATE_OPERANDS * OCT_GATE_STATES * (int64_t)sizeof(int64_t);
+    return OCT_OK;
+}
+
 /* Builds the model and prepares it for QAT, tries its exports, and counts the bytes of checkpoint and optimizer. */
 static oct_status judge_model(verdict *v)
 {
@@ -89,7 +99,7 @@ static oct_status judge_model(verdict *v)
     OCT_TRY(oct_module_state(model, count_state_tensor, v));
     v->checkpoint_bytes +=
         oct_optim_slots(r->optimizer_kind) * v->parameters * (int64_t)sizeof(float);
-    return OCT_OK;
+    return r->numerics == OCT_NUMERICS_INT8 ? oct_module_walk(model, count_gate, v) : OCT_OK;
 }
 
 static oct_status report_too_large(const verdict *v)

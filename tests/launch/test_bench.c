@@ -40,7 +40,7 @@ Test(bench, a_step_is_one_line)
 {
     OCTET("bench", "step", "--image", "8x8x1", "--batch", "16", "--steps", "2");
     oct_check_exit(job, 0);
-    oct_check_said(job, "step cnn-small qat bf16, batch 16, 1 rank of 1 thread, ");
+    oct_check_said(job, "step cnn-small qat int8, batch 16, 1 rank of 1 thread, ");
     OCTET("bench", "step", "--image", "8x8x1", "--batch", "2", "--steps",
           "2"); /* less than a leaf */
     oct_check_exit(job, 0);

@@ -27,6 +27,7 @@ static void begin_program(own_program *p)
     oct_module_train(p->model, true);
     must(oct_train_step_create(&p->step, p->model, &config, 16, 4, &oct_collective_one));
     p->step.numerics = p->recipe->numerics;
+    p->step.seed = (uint64_t)p->recipe->seed;
 }
 
 static void enter(own_program *p, oct_phase phase)
@@ -56,6 +57,7 @@ static void take_step(own_program *p, int64_t at, oct_step_result *result)
     must(oct_loader_fetch(p->loader, epoch, step_in_epoch, &leaves, p->images, &goals));
     const oct_batch batch = {
         1, {OCT_SHAPE(samples, SIZE, SIZE, 1)}, {p->images}, .labels = goals.labels};
+    p->step.update = (uint64_t)at; /* numbers count calibration, too */
     if (p->phase == OCT_PHASE_CALIBRATE)
         must(oct_train_step_evaluate(&p->step, &batch, NULL, 0, result));
     else
@@ -90,6 +92,7 @@ Test(one_step, of_library_and_program_leaves_the_same_bits)
 {
     compare("");
     compare("qat.fold_batch_norm=true optimizer.kind=adamw numerics=f32");
+    compare("numerics=bf16");
     compare("quant.scales=current quant.bits=16 quant.method=symbolic");
 }
 

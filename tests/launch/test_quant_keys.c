@@ -36,10 +36,15 @@ Test(quant_keys, numerics_are_those_of_the_recipe)
 {
     oct_recipe recipe = make_recipe(NULL);
     const state_digest standard = digest_of_run(&recipe);
-    recipe = make_recipe("numerics=bf16");
+    recipe = make_recipe("numerics=int8");
     cr_assert(same(standard, digest_of_run(&recipe)));
+    recipe = make_recipe("numerics=bf16");
+    const state_digest bf16 = digest_of_run(&recipe);
+    cr_assert_not(same(standard, bf16));
     recipe = make_recipe("numerics=f32");
     cr_assert_not(same(standard, digest_of_run(&recipe)));
+    cr_assert_not(same(bf16, digest_of_run(&recipe)));
+    check_end("numerics=bf16");
     check_end("numerics=f32");
 }
 
