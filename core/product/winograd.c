@@ -1,3 +1,5 @@
+/* Tiles of winograd.h: lines of codes are copied with what is around them, transformed, multiplied point by point, and
+ * their sums transformed back. */
 #include "core/product/winograd.h"
 
 #include "core/base/cpu.h"
@@ -44,29 +46,18 @@ void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct
 {
     *w = (oct_winograd){0};
     if (!oct_winograd_fits(bytes, s)) return;
+    const bool back = direction == OCT_BACKWARD;
     *w = (oct_winograd){.bytes = bytes,
-                        .in_h = s->in_h,
-                        .in_w = s->in_w,
-                        .in_c = s->in_c,
-                        .out_h = s->out_h,
-                        .out_w = s->out_w,
-                        .out_c = s->out_c,
-                        .pad_top = s->pad_top,
-                        .pad_left = s->pad_left,
-                        .fill = fill};
-    if (direction == OCT_BACKWARD) {
-        *w = (oct_winograd){.bytes = bytes,
-                            .in_h = s->out_h,
-                            .in_w = s->out_w,
-                            .in_c = s->out_c,
-                            .out_h = s->in_h,
-                            .out_w = s->in_w,
-                            .out_c = s->in_c,
-                            .pad_top = 2 - s->pad_top,
-                            .pad_left = 2 - s->pad_left,
-                            .fill = fill,
-                            .backward = true};
-    }
+                        .in_h = back ? s->out_h : s->in_h,
+                        .in_w = back ? s->out_w : s->in_w,
+                        .in_c = back ? s->out_c : s->in_c,
+                        .out_h = back ? s->in_h : s->out_h,
+                        .out_w = back ? s->in_w : s->out_w,
+                        .out_c = back ? s->in_c : s->out_c,
+                        .pad_top = back ? 2 - s->pad_top : s->pad_top,
+                        .pad_left = back ? 2 - s->pad_left : s->pad_left,
+                        .fill = fill,
+                        .backward = back};
     const int64_t wanted = oct_min_i64(oct_max_i64(TILE_CODES / w->in_c, MIN_TILES), MAX_TILES);
     const int64_t tile_lines = (w->out_h + 1) / 2;
     w->tile_columns = (w->out_w + 1) / 2;
