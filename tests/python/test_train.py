@@ -80,9 +80,10 @@ class TestTrain(unittest.TestCase):
         self.assertEqual(tested.result["images"], 9)
 
     def test_progress_is_shown_where_it_is_wanted(self):
+        long = {"float.epochs": 20}  # a bar is drawn some times a second
         for progress, sentence in (("bar", " %  left "), ("none", "")):
             with redirect_stderr(io.StringIO()) as said:
-                octet.train(self.recipe, output=self.folder / progress, progress=progress)
+                octet.train(self.recipe, long, output=self.folder / progress, progress=progress)
             self.assertIn(sentence, said.getvalue())
             self.assertEqual(bool(sentence), bool(said.getvalue()))
 
