@@ -146,36 +146,31 @@ OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layou
         transform_gradients_as(p, l, copied, LEAST_COLUMNS, panels);
 }
 
-/* Copies lines [first, first + count) of a sample with what is around it, `before` pixels at the left. */
-static void copy_lines(const char *sample, int64_t lines, int64_t line_bytes, int64_t first,
-                       int64_t count, int around, int64_t before, int64_t to_bytes, char *to)
-{
-    const int64_t read = oct_min_i64(line_bytes, to_bytes - before);
-    memset(to, around, (size_t)(count * to_bytes));
-    for (int64_t i = first; i < first + count; i++, to += to_bytes)
-        if (i >= 0 && i < lines) memcpy(to + before, sample + i * line_bytes, (size_t)read);
-}
-
 /* Makes the operands of a segment. */
 static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_weight_block *b,
                          const oct_conv_weight_pass *pass, char *scratch)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t codes_line = s->in_w * s->in_c, grads_line = s->out_w * s->out_c;
     const int64_t width = 4 * l->line_pairs;
+    const oct_winograd_lines codes = {.lines = s->in_h,
+                                      .bytes = s->in_w * s->in_c,
+                                      .before = s->pad_left * s->in_c,
+                                      .to_bytes = (width + 2) * s->in_c,
+                                      .fill = pass->x.zero_point};
+    const oct_winograd_lines grads = {
+        .lines = s->out_h, .bytes = s->out_w * s->out_c, .to_bytes = width * s->out_c};
     char *lines = scratch + l->lines;
     const void *const digits[] = {pass->grad, pass->low};
     int64_t pair = 0;
     for (int64_t n = 0; n < p->samples; n++)
         for (int64_t y = 0; y < s->out_h; y += 2, pair += l->line_pairs) {
-            const char *codes = (const char *)pass->x.codes + n * s->in_h * codes_line;
-            copy_lines(codes, s->in_h, codes_line, y - s->pad_top, 4, pass->x.zero_point,
-                       s->pad_left * s->in_c, (width + 2) * s->in_c, lines);
+            oct_winograd_copy(&codes, pass->x.codes + n * codes.lines * codes.bytes, y - s->pad_top,
+                              4, lines);
             transform_codes(p, l, (const uint8_t *)lines + b->channel, (int16_t)pass->x.zero_point,
                             scratch + pair * p->ins * OCT_WORD);
             for (int i = 0; i < p->digits; i++) {
-                const char *grads = (const char *)digits[i] + n * s->out_h * grads_line;
-                copy_lines(grads, s->out_h, grads_line, y, 2, 0, 0, width * s->out_c, lines);
+                oct_winograd_copy(&grads, (const char *)digits[i] + n * grads.lines * grads.bytes,
+                                  y, 2, lines);
                 transform_gradients(p, l, (const int8_t *)lines,
                                     scratch + l->panels +
                                         i * OCT_WINOGRAD_POINTS * l->panels_plane +

@@ -115,21 +115,28 @@ OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, in
     }
 }
 
+void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t first, int64_t count,
+                       void *to)
+{
+    const int64_t read = oct_min_i64(l->bytes, l->to_bytes - l->before);
+    memset(to, l->fill, (size_t)(count * l->to_bytes));
+    for (int64_t i = first; i < first + count; i++, to = (char *)to + l->to_bytes)
+        if (i >= 0 && i < l->lines)
+            memcpy((char *)to + l->before, (const char *)plane + i * l->bytes, (size_t)read);
+}
+
 /* Transforms the codes of a line of tiles of a sample, which read lines of codes from `top` on. The four lines are copied
  * with what is outside of the sample; then 16 channels go at a time, and the last group may overlap the one before. */
 OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sample, int64_t top,
                                        uint8_t *copied, char *planes)
 {
     const int64_t channels = w->in_c, line = line_codes(w), plane = w->plane_bytes;
-    const int64_t before = w->pad_left * channels, inner = w->in_w * channels;
-    const int64_t read =
-        oct_min_i64(inner, line - before); /* backward, pads of more than 2 leave some unread */
-    for (int64_t i = 0; i < 4; i++) {
-        uint8_t *to = copied + i * line;
-        memset(to, w->fill, (size_t)line);
-        if (top + i >= 0 && top + i < w->in_h)
-            memcpy(to + before, sample + (top + i) * inner, (size_t)read);
-    }
+    const oct_winograd_lines lines = {.lines = w->in_h,
+                                      .bytes = w->in_w * channels,
+                                      .before = w->pad_left * channels,
+                                      .to_bytes = line,
+                                      .fill = w->fill};
+    oct_winograd_copy(&lines, sample, top, 4, copied);
     for (int64_t tile = 0; tile < w->tile_columns; tile++, copied += 2 * channels)
         for (int64_t c = 0; c < channels; c += LANES) {
             const int64_t at = oct_min_i64(c, channels - LANES);

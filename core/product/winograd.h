@@ -31,6 +31,17 @@ enum {
 typedef int16_t oct_winograd_lanes OCT_VECTOR(2 * OCT_WINOGRAD_LANES);
 typedef int32_t oct_winograd_sums OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 
+/* Lines of a plane, of `bytes` each, that are copied to lines of to_bytes: from `before` bytes on, with `fill` around them. A
+ * copy may be too short for a line's end. */
+typedef struct oct_winograd_lines {
+    int64_t lines, bytes, before, to_bytes;
+    int fill;
+} oct_winograd_lines;
+
+/* Copies lines [first, first + count), those outside of the plane too. */
+void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t first, int64_t count,
+                       void *to);
+
 /* Makes B^T d B of 16 channels of a tile: pixels and lines of d, less `zero`, are pixel and line codes apart. */
 static inline __attribute__((always_inline)) void
 oct_winograd_codes(const uint8_t *d, int64_t line, int64_t pixel, int16_t zero,

@@ -103,7 +103,7 @@ class Net:
         self._lock = threading.Lock()
         self._nets: list[ctypes.c_void_p] = []  # one for each thread that has called at the same time as others
         self._idle: list[ctypes.c_void_p] = []  # those of them that no thread uses
-        # C would get the low bits of larger numbers
+        # C would get the low bits of more threads, and no machine has memory for more samples.
         if not 1 <= max_batch < 2**31:
             raise UsageError(f"max_batch is {max_batch}; give 1 to {2**31 - 1} samples")
         if not 0 <= threads < 2**31:
