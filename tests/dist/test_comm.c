@@ -238,7 +238,7 @@ Test(fault, a_stopped_mpirun_is_named_and_the_ranks_end, .timeout = 90)
 {
     static const char stopped[] = ") is stopped, and kill -CONT ";
     if (strcmp(OCT_MPI_NAME, "MPICH") == 0) return; /* whose proxy loses what they say */
-    oct_process job[] = {oct_mpirun(2, LIMIT_S, "rank_halt", "finalize", "1", "1", "mpirun", NULL),
+    oct_process job[] = {oct_mpirun(2, LIMIT_S, "rank_halt", "finalize", "1", "6", "mpirun", NULL),
                          oct_mpirun(2, LIMIT_S, "rank_fault", "mpirun", "1", "1", NULL)};
     oct_check_said(job[1], "no answer from rank 1 (");
     for (size_t i = 0; i < OCT_COUNT(job); i++) {
