@@ -147,7 +147,7 @@ static void check_observer(const oct_observer *observer, int scales, int batch_n
     one.recipe.quant_observer = (char *)(uintptr_t)observer->name;
     for (int ranks = 1; ranks <= 3; ranks++) {
         run some = one;
-        if (ranks == 2 + batch_norm % 2 && !getenv("OCT_LONG")) continue;
+        if (ranks == 2 + batch_norm % 2 && !oct_test_is_long()) continue;
         run_ranks(&some, ranks);
         cr_assert_eq(some.status[0], OCT_OK, "%s, scales %d, batch norm %d, %d ranks: %s",
                      observer->name, scales, batch_norm, ranks, some.said[0]);

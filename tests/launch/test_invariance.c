@@ -129,8 +129,7 @@ static oct_process train(const setting *s, int ranks, int threads, const char *n
 static void check_ranks(const setting *s, int count)
 {
     static const int runs[][2] = {{1, 1}, {3, 2}, {2, 2}, {4, 1}, {3, 1}, {2, 1}, {1, 2}};
-    const char *asked = getenv("OCT_LONG");
-    if (asked && strcmp(asked, "1") == 0) count = (int)OCT_COUNT(runs);
+    if (oct_test_is_long()) count = (int)OCT_COUNT(runs);
     for (int i = 0; i < count; i++) {
         char name[64];
         snprintf(name, sizeof name, "ranks%d-threads%d", runs[i][0], runs[i][1]);

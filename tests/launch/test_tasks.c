@@ -42,8 +42,7 @@ static void train_on(int ranks, const char *keys)
 static void check_task(const char *keys)
 {
     static const int ranks[] = {1, 3, 2, 5};
-    const char *asked = getenv("OCT_LONG");
-    const size_t count = asked && strcmp(asked, "1") == 0 ? 4 : 2;
+    const size_t count = oct_test_is_long() ? 4 : 2;
     for (size_t i = 0; i < count; i++)
         train_on(ranks[i], keys);
     shell(OCT_PROGRAM " verify r1/model.int8.h5 && figures() { " OCT_PROGRAM

@@ -124,8 +124,7 @@ static void check_ranks(const char *model, int ranks)
 static void check_model(const char *model, eager_kind eager, int parts)
 {
     static const char *const methods[] = {"jit", "symbolic", "eager"};
-    const char *asked = getenv("OCT_LONG");
-    const bool all = asked && strcmp(asked, "1") == 0;
+    const bool all = oct_test_is_long();
     train(model, "jit_strip", 1, "ranks1");
     if (all) check_ranks(model, 2);
     if (all || (parts & RANKS)) check_ranks(model, 3);

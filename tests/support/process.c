@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -183,4 +184,10 @@ int oct_process_said_times(const oct_process *job, const char *text)
 bool oct_process_said(const oct_process *job, const char *text)
 {
     return oct_process_said_times(job, text) > 0;
+}
+
+bool oct_test_is_long(void)
+{
+    const char *asked = getenv("OCT_LONG");
+    return asked && strcmp(asked, "1") == 0;
 }
