@@ -4,6 +4,7 @@
 
 #include "core/base/mem.h"
 #include "tests/launch/train_rig.h"
+#include "tests/support/process.h"
 #include "tests/support/thread_ranks.h"
 
 enum { RANKS_MAX = 4, LONG = 60 };
