@@ -14,7 +14,7 @@ import numpy
 from PIL import Image
 
 CLASSES, SIDE = 10, 32
-COUNTS = {"train": 64, "test": 100}
+COUNTS = {"train": 48, "test": 50}
 
 
 def main(folder):
@@ -26,7 +26,7 @@ def main(folder):
             place = os.path.join(folder, split, f"thing-{label}")
             os.makedirs(place)
             for i in range(count):
-                noisy = patterns[label] + random.normal(0, 70, (SIDE, SIDE, 3))
+                noisy = patterns[label] + random.normal(0, 90, (SIDE, SIDE, 3))
                 pixels = numpy.clip(noisy, 0, 255).astype(numpy.uint8)
                 Image.fromarray(pixels).save(os.path.join(place, f"{i:03}.png"))
                 if split == "test":

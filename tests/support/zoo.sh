@@ -9,18 +9,21 @@
 # shellcheck source=fashion.sh
 source "$(dirname "${BASH_SOURCE[0]}")/fashion.sh"
 
-# shellcheck disable=SC2154
 # Of a network of the zoo: height and width of its images, its classes, its outputs of an image.
 zoo_sizes() {
-    /usr/bin/python3 -c 'if True:
-        import numpy, sys
-        file = numpy.load(sys.argv[1])
-        print("x".join(map(str, file["x"].shape[2:])), file["y"].shape[1], file["y"][0].size)' "$zoo/$1.npz"
+    sed -n "s/^$1 //p" zoo_sizes
 }
 
-# The data of all models, in the current folder.
+# The data of all models, in the current folder; and the sizes of the zoo.
+# shellcheck disable=SC2154
 zoo_data() {
     local values=0
+    /usr/bin/python3 -c 'if True:
+        import numpy, pathlib, sys
+        for path in pathlib.Path(sys.argv[1]).glob("*.npz"):
+            file = numpy.load(path)
+            print(path.stem, "x".join(map(str, file["x"].shape[2:])), file["y"].shape[1], file["y"][0].size)' \
+        "$zoo" >zoo_sizes
     [ ! -f "$zoo/yolo.npz" ] || read -r _ _ values <<<"$(zoo_sizes yolo)"
     "$root/tests/onnx/make_data.py" . "$train" "$test" "$values"
     fashion_cut fashion "$train" $((test > 50 ? test : 50)) # runs evaluate 50
