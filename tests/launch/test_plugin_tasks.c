@@ -39,8 +39,7 @@ static void check_ranks(const char *keys, const char *shows)
     snprintf(script, sizeof(script),
              "train() { " PROGRAM " train r.yaml %s \"$@\" || exit $?; }; figures() { " FIGURES
              "; }; "
-             "train output=one; train output=two --ranks 2; train output=three --ranks 3; "
-             "for run in two three; do "
+             "train output=one; train output=three --ranks 3; for run in three; do "
              "(cd one && for f in checkpoints/*.h5 model.int8.h5; do "
              "cmp $f ../$run/$f || exit 1; done) || exit 1; "
              "cmp <(figures one) <(figures $run) || exit 2; done; "
