@@ -142,16 +142,16 @@ static void check_ranks(const setting *s, int count)
 
 static const setting cnn = {
     .recipe = FASHION,
-    .keys = {"batch.size=32", "data.train_limit=100", "batch.leaf=4", "data.test_limit=50",
-             "float.epochs=1", "calibrate.batches=2", "qat.epochs=2", "checkpoint.every=6",
+    .keys = {"batch.size=32", "data.train_limit=68", "batch.leaf=4", "data.test_limit=20",
+             "float.epochs=1", "calibrate.batches=2", "qat.epochs=2", "checkpoint.every=4",
              "checkpoint.keep=4", "evaluate.every=0"},
 };
 
 static const setting resnet = {
     .recipe = CIFAR,
-    .keys = {"batch.size=32", "batch.leaf=4", "data.train_limit=68", "data.test_limit=12",
+    .keys = {"batch.size=32", "batch.leaf=4", "data.train_limit=36", "data.test_limit=12",
              "float.epochs=1", "float.warmup=0", "float.numerics=bf16", "calibrate.batches=1",
-             "qat.epochs=2", "checkpoint.every=5", "checkpoint.keep=4", "evaluate.every=0"},
+             "qat.epochs=2", "checkpoint.every=3", "checkpoint.keep=4", "evaluate.every=0"},
 };
 
 /* The model holds nothing of the run's log: metrics.jsonl, and with it the float accuracy, is not
@@ -178,7 +178,7 @@ static void check_copy_converts(const char *name)
 Test(invariance,
      cnn_small_gives_the_same_files_on_any_ranks_and_threads_and_from_a_copied_checkpoint)
 {
-    check_ranks(&cnn, 5);
+    check_ranks(&cnn, 4);
     check_copy_converts("ranks1-threads1");
 }
 
@@ -233,7 +233,7 @@ Test(invariance, products_of_openblas_give_the_same_files_on_any_ranks_and_threa
     };
     char command[1024];
     setenv("OCT_ISA", "blas", 1);
-    check_ranks(&small, 3);
+    check_ranks(&small, 2);
     snprintf(command, sizeof command,
              "grep -q '\"float_kernel\": \"OpenBLAS 0' %s/run.json && cat %s/run.json",
              oct_tmp_path(&tmp, "ranks3-threads2"), oct_tmp_path(&tmp, "ranks3-threads2"));
@@ -379,8 +379,9 @@ static int64_t step_of_record(const char *name, const char *kind)
 Test(invariance, a_run_that_ends_early_with_its_best_state_is_the_same_on_any_ranks_and_killed)
 {
     static const int ranks[] = {1, 3, 5};
+    const size_t runs = oct_test_is_long() ? OCT_COUNT(ranks) : 2;
     char name[32], best[64];
-    for (size_t i = 0; i < OCT_COUNT(ranks); i++) {
+    for (size_t i = 0; i < runs; i++) {
         snprintf(name, sizeof name, "ranks%d", ranks[i]);
         oct_process job = train(&courses, ranks[i], 1, name);
         oct_check_exit(job, 0);

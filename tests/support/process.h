@@ -24,7 +24,7 @@ void oct_process_free(oct_process *job);
 bool oct_process_said(const oct_process *job, const char *text);      /* on stdout or stderr */
 int oct_process_said_times(const oct_process *job, const char *text); /* how often, both streams */
 
-/* True with OCT_LONG=1 in the environment, as in the suite `tests/run long`: tests take all of their cases, not the first few. */
+/* True with OCT_LONG=1 in the environment, as in the suite `tests/run --long`: tests take all of their cases, not the first few. */
 bool oct_test_is_long(void);
 
 /* The octet program of this build. */
