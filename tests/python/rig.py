@@ -29,15 +29,15 @@ def needs(*packages):
         sys.exit(SKIPPED)
 
 
-def make_images(folder, count=60):
-    """Images (count, 28, 28) of four classes with a bright band in different places, and their labels, as .npy in the folder."""
+def make_images(folder, count=60, side=28):
+    """Images (count, side, side) of four classes with a bright band in different places, and their labels, as .npy in the folder."""
     import numpy as np
 
     random = np.random.default_rng(7)
     labels = np.arange(count, dtype=np.int64) % 4
-    images = random.integers(0, 60, (count, 28, 28), dtype=np.uint8)
+    images = random.integers(0, 60, (count, side, side), dtype=np.uint8)
     for image, label in zip(images, labels):
-        image[label * 7 : label * 7 + 7] += 150
+        image[label * side // 4 : (label + 1) * side // 4] += 150
     np.save(folder / "images.npy", images)
     np.save(folder / "labels.npy", labels)
     return folder / "images.npy", folder / "labels.npy"

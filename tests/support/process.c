@@ -75,12 +75,24 @@ static void kill_tree(pid_t pid)
     kill(-pid, SIGKILL);
 }
 
+/* As a terminal starts a program, however this one was started: shells ignore interrupts in the background, nohup hang-ups. */
+static void reset_signals(void)
+{
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGCHLD};
+    sigset_t none;
+    for (size_t i = 0; i < OCT_COUNT(signals); i++)
+        signal(signals[i], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 static void child_main(const char *const *argv, int out, int err)
 {
     char *args[MAX_ARGS] = {0};
     for (size_t i = 0; argv[i] && i + 1 < MAX_ARGS; i++)
         memcpy(&args[i], &argv[i], sizeof(char *));
     setpgid(0, 0);
+    reset_signals();
     int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
     dup2(out, 1);

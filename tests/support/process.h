@@ -1,8 +1,8 @@
 /* Runs a command from a test: own process group, captured output, and an end in any case.
  *
  * stdin is /dev/null. When the time is over, the command and all its descendants are killed, also
- * those that left its group (mpirun gives every rank a group of its own). The environment is the
- * test's: use setenv, every Criterion test is a process of its own.
+ * those that left its group (mpirun gives every rank a group of its own). It ignores and blocks no signal, whatever
+ * the test's own parent does. The environment is the test's: use setenv, every Criterion test is a process of its own.
  */
 #pragma once
 
