@@ -370,8 +370,8 @@ Test(signals, ranks_have_the_cores_that_their_parent_was_started_on)
     const size_t count = oct_test_is_long() ? 3 : 2;
     if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
     for (size_t i = 0; i < count; i++) {
-        RUN("env", binds[i], "taskset", "-c", "0,1", OCT_PROGRAM, "train", "r.yaml",
-            "float.epochs=0", "--ranks", "2");
+        RUN("env", binds[i], "taskset", "-c", "0,1", OCT_PROGRAM, "train", "r.yaml", "qat.epochs=0",
+            "--ranks", "2");
         oct_check_exit(job, 0);
         cr_assert_eq(oct_process_said_times(&job, "warning"), 0, "%s", job.err);
         must("! grep -E 'OMP_PROC_BIND|OMP_PLACES|GOMP_CPU' new/run.json; rm -r new");
