@@ -65,27 +65,27 @@ Test(page, of_an_unfinished_run_says_what_is_missing)
 /* The records of a phase that was stopped in its middle are those of both sessions. */
 Test(page, counts_the_steps_of_a_stopped_run_in_full)
 {
-    must(OCT_PROGRAM
-         " train r.yaml output=part float.epochs=60 checkpoint.every=50 >log 2>&1 & p=$!; "
-         "until grep -qs '\"kind\":\"step\"' part/metrics.jsonl; do "
-         "kill -0 $p || exit 9; sleep 0.02; done; "
-         "kill -USR1 $p; wait $p; test $? = 75 && cat log");
-    must(OCT_PROGRAM
-         " train r.yaml output=part float.epochs=60 checkpoint.every=50 && /usr/bin/python3 -c '\n"
-         "import json\n"
-         "records = [json.loads(line) for line in open(\"part/metrics.jsonl\")]\n"
-         "phases = [r for r in records if r[\"kind\"] == \"phase\"]\n"
-         "steps = [r for r in phases if r[\"phase\"] == \"float\"]\n"
-         "assert len(steps) == 2 and steps[0][\"steps\"] > 0, steps\n"
-         "assert sum(r[\"steps\"] for r in phases) == records[-1][\"step\"], phases\n"
-         "'");
+    must(OCT_PROGRAM " train r.yaml output=part float.epochs=60 batch.size=8 data.train_limit=24 "
+                     "checkpoint.every=50 >log 2>&1 & p=$!; "
+                     "until grep -qs '\"kind\":\"step\"' part/metrics.jsonl; do "
+                     "kill -0 $p || exit 9; sleep 0.02; done; "
+                     "kill -USR1 $p; wait $p; test $? = 75 && cat log");
+    must(OCT_PROGRAM " train r.yaml output=part float.epochs=60 batch.size=8 data.train_limit=24 "
+                     "checkpoint.every=50 && /usr/bin/python3 -c '\n"
+                     "import json\n"
+                     "records = [json.loads(line) for line in open(\"part/metrics.jsonl\")]\n"
+                     "phases = [r for r in records if r[\"kind\"] == \"phase\"]\n"
+                     "steps = [r for r in phases if r[\"phase\"] == \"float\"]\n"
+                     "assert len(steps) == 2 and steps[0][\"steps\"] > 0, steps\n"
+                     "assert sum(r[\"steps\"] for r in phases) == records[-1][\"step\"], phases\n"
+                     "'");
 }
 
 Test(page, says_which_phase_made_the_network_worse)
 {
-    must(OCT_PROGRAM
-         " train r.yaml output=worse float.epochs=20 qat.epochs=4 qat.lr=3 2>log; cat log; "
-         "grep -q 'warning: qat: the mean loss rose from .*; lower qat.lr' log");
+    must(OCT_PROGRAM " train r.yaml output=worse float.epochs=20 batch.size=8 data.train_limit=24 "
+                     "qat.epochs=4 qat.lr=3 2>log; cat log; "
+                     "grep -q 'warning: qat: the mean loss rose from .*; lower qat.lr' log");
     check_page("worse/report.html", "'QAT does not hold what the float phase has learned'");
 }
 
@@ -138,29 +138,30 @@ Test(page, shows_hostile_names_as_text)
     check_page("h.html", HOSTILE_SHELL " '<b>bold</b>' '<i>' '<u>' 'no image'");
 }
 
-Test(page, says_which_file_is_damaged_and_shows_the_others)
+Test(page, says_which_files_are_damaged_and_shows_the_others)
 {
     static const struct {
-        const char *damage, *sentence;
+        const char *damage, *texts; /* those are in the page */
     } cases[] = {
-        {"echo '{\"layers\":' > copy/layers.json", "layers.json: line 2: not JSON"},
-        {"echo '[]' > copy/layers.json", "layers.json: is not a file of a run"},
-        {"echo '{\"schema_version\":7}' > copy/worst.json", "worst.json: has version 7"},
-        {"printf 'a\\0b' > copy/model_check_result.txt", "model_check_result.txt: is not a text"},
-        {"sed -i 3s/.*/oops/ copy/metrics.jsonl", "metrics.jsonl: line 3 is not a JSON object"},
-        {"echo nonsense: 1 > copy/recipe.yaml", "recipe.yaml:1:1: unknown key"},
-        {"truncate -s -100 copy/model.int8.h5", "model.int8.h5: "},
-        {"echo 5 > copy/run.sensitivity", "run.sensitivity"},
-        {"echo '{\"schema_version\":1,\"layers\":[1,null,{}]}' > copy/layers.json", "Layers"},
-        {"rm copy/run.json; mkdir copy/run.json", "run.json: "},
+        {"echo '{\"layers\":' >copy/layers.json; echo '{\"schema_version\":7}' >copy/worst.json; "
+         "printf 'a\\0b' >copy/model_check_result.txt; echo 5 >copy/run.sensitivity",
+         "'layers.json: line 2: not JSON' 'worst.json: has version 7' "
+         "'model_check_result.txt: is not a text' run.sensitivity"},
+        {"echo '[]' >copy/layers.json; sed -i 3s/.*/oops/ copy/metrics.jsonl; rm copy/run.json; "
+         "mkdir copy/run.json",
+         "'layers.json: is not a file of a run' 'metrics.jsonl: line 3 is not a JSON object' "
+         "'run.json: '"},
+        {"echo '{\"schema_version\":1,\"layers\":[1,null,{}]}' >copy/layers.json; "
+         "echo nonsense: 1 >copy/recipe.yaml; truncate -s -100 copy/model.int8.h5",
+         "Layers 'recipe.yaml:1:1: unknown key' 'model.int8.h5: '"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char texts[200];
+        char texts[400];
         must("rm -rf copy; cp -r run copy");
         must(cases[i].damage);
         OCTET("report", "copy", "-o", "c.html");
         oct_check_exit(job, 0);
-        snprintf(texts, sizeof texts, "'%s' Environment", cases[i].sentence);
+        snprintf(texts, sizeof texts, "%s Environment", cases[i].texts);
         check_page("c.html", texts);
     }
 }
@@ -206,13 +207,13 @@ static const char large[] =
     "json.dump({'schema_version': 1, 'samples': [{'index': i, 'label': 1, 'predicted': 2,\n"
     "  'png': 'iVBORw0KGgo' + 'A' * 39000} for i in range(24)]}, open('run/worst.json', 'w'))\n"
     "f = open('run/metrics.jsonl', 'a')\n"
-    "for s in range(100000):\n"
+    "for s in range(30000):\n"
     "  print(json.dumps({'kind': 'step', 'step': 100 + s, 'phase': 'qat', 'loss': 1 / (s + 1),\n"
     "    'accuracy': s % 97, 'lr': 0.1, 'images_per_s': 5}), file=f)\n"
-    "for s in range(2000):\n"
+    "for s in range(1000):\n"
     "  print(json.dumps({'kind': 'eval', 'step': 100 + s, 'phase': 'qat', 'accuracy': s % 89,\n"
     "    'metrics': {'m%d' % i: i for i in range(40)}}), file=f)\n"
-    "for s in range(100):\n"
+    "for s in range(30):\n"
     "  print(json.dumps({'kind': 'scales', 'step': 100 + s,\n"
     "    'scales': {name + str(i): 0.1 for i in range(1000)}}), file=f)\n"
     "print(json.dumps({'kind': 'confusion', 'step': 9, 'classes': 100,\n"
