@@ -200,9 +200,9 @@ Test(zoo, mobilenetv2c_relu)
  * need some steps to mean anything; methods differ after the float phase only. */
 Test(zoo, resnet50)
 {
+    if (!oct_test_is_long()) cr_skip_test("test_recipes trains it; OCT_LONG=1 does it here, too");
     train_for(&more, "null", "resnet50", "jit_strip", 1, "graph");
-    if (oct_test_is_long())
-        train_for(&no_float, oct_tmp_path(&tmp, "graph"), "resnet50", "eager", 1, "eager");
+    train_for(&no_float, oct_tmp_path(&tmp, "graph"), "resnet50", "eager", 1, "eager");
 }
 
 /* Concatenation and interpolation. */
