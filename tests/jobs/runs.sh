@@ -5,12 +5,12 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # shellcheck source=../support/fashion.sh
 source "$root/tests/support/fashion.sh"
-fashion_cut "$folder/data" 960 48
+fashion_cut "$folder/data" 480 48
 
 # Sets words to the recipe and the changes of a run of 41 steps in $folder/runs/NAME, with a checkpoint every 2 steps.
 words_of() {
     words=("$root/launch/recipes/fashion-mnist.yaml" "output=$folder/runs/$1" "data.path=$folder/data" threads=1
-        batch.size=48 float.epochs=1 calibrate.batches=1 qat.epochs=1
+        batch.size=24 batch.leaf=4 float.epochs=1 calibrate.batches=1 qat.epochs=1
         evaluate.every=0 checkpoint.every=2 checkpoint.keep=100 ranks.deadline=20)
 }
 
