@@ -4,6 +4,7 @@
 #include "tests/support/program.h"
 
 #include <criterion/criterion.h>
+#include <criterion/hooks.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -100,8 +101,28 @@ static inline void enter_with_data(void)
     small_make(12, small_recipe);
 }
 
+#ifdef SMALL_RUN_ONCE /* the test program's tests start from copies of one finished run */
+ReportHook(PRE_ALL)(struct criterion_test_set *set)
+{
+    (void)set;
+    enter_folder();
+    small_start();
+    cr_assert(chdir("/") == 0 && setenv("SMALL_FOLDER", tmp.path, 1) == 0);
+}
+
+ReportHook(POST_ALL)(struct criterion_global_stats *stats)
+{
+    (void)stats;
+    oct_tmp_remove(&tmp);
+}
+#endif
+
 static inline void enter_with_run(void)
 {
     enter_folder();
+#ifdef SMALL_RUN_ONCE
+    must("cp -r \"$SMALL_FOLDER\"/. .");
+#else
     small_start();
+#endif
 }

@@ -159,13 +159,15 @@ static void check_observer(const oct_observer *observer, int scales, int batch_n
     }
 }
 
+/* With one way of batch norms each, or with OCT_LONG all of them. */
 Test(audit, finds_nothing_whatever_observes_the_ranges)
 {
     make_recipe(NULL);
     for (size_t o = 0; o < oct_registry_count(&oct_observer_table); o++)
         for (int scales = OCT_SCALES_DELAYED; scales <= OCT_SCALES_CURRENT; scales++)
             for (int batch_norm = 0; batch_norm < 3; batch_norm++)
-                check_observer(oct_registry_at(&oct_observer_table, o), scales, batch_norm);
+                if (oct_test_is_long() || ((int)o + scales) % 3 == batch_norm)
+                    check_observer(oct_registry_at(&oct_observer_table, o), scales, batch_norm);
 }
 
 static void check_found(const char *keys, run *r, int ranks, const char *names)

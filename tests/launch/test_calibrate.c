@@ -1,5 +1,6 @@
 /* octet calibrate through the real program: an int8 model without training, the same on any number of ranks, that
  * every other command takes; of a recipe and of an ONNX file; what its report says. */
+#define SMALL_RUN_ONCE
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
 

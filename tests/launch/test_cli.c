@@ -4,6 +4,7 @@
 #include "launch/cmd/command.h"
 #include <octet/version.h>
 #include "quant/target/target.h"
+#define SMALL_RUN_ONCE
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
 

@@ -9,6 +9,7 @@
 #include "io/onnx/graph.h"
 #include "quant/convert/convert.h"
 #include "quant/program/step.h"
+#define SMALL_RUN_ONCE
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,7 @@
 /* What prepare makes of a model, as a user sees it: octet inspect --graph and --tree, octet check's
  * report, and model_check_result.txt of a run. */
 #include "core/base/status.h"
+#define SMALL_RUN_ONCE
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>

@@ -39,20 +39,21 @@ static void check_counts(const char *file)
     cr_assert_gt(oct_histogram_total(count), 0);
 }
 
-Test(observers, count_the_same_on_1_2_3_and_5_ranks)
+Test(observers, count_the_same_on_some_ranks)
 {
-    static const int some[] = {1, 2, 3, 5};
-    for (size_t i = 0; i < OCT_COUNT(some); i++) {
+    static const int some[] = {1, 3, 2, 5};
+    const size_t tried = oct_test_is_long() ? OCT_COUNT(some) : 2;
+    for (size_t i = 0; i < tried; i++) {
         train("histogram", some[i], "qat.epochs=1");
         if (i > 0) check_same("histogram", some[i]);
     }
-    check_counts("histogram5/checkpoints/step-00000005.h5");
+    check_counts("histogram3/checkpoints/step-00000005.h5");
     train("mse", 1, "qat.epochs=1");
-    train("mse", 3, "qat.epochs=1");
-    check_same("mse", 3);
+    train("mse", 2, "qat.epochs=1");
+    check_same("mse", 2);
     train("percentile", 1, "qat.epochs=1");
-    train("percentile", 5, "qat.epochs=1");
-    check_same("percentile", 5);
+    train("percentile", 3, "qat.epochs=1");
+    check_same("percentile", 3);
 }
 
 Test(observers, go_on_counting_where_a_run_was_stopped)

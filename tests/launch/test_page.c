@@ -1,5 +1,6 @@
 /* The report of a run: its facts, what its script draws of them, harmless, the same bytes twice, and of any run
  * folder. */
+#define SMALL_RUN_ONCE
 #include "tests/launch/small_data.h"
 
 #include <criterion/criterion.h>

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-TestSuite(terminal, .init = enter_with_run, .fini = leave_folder, .timeout = 200);
+/* Long trainings take small steps. */
+#define SMALL_STEPS " batch.size=8 data.train_limit=24 "
+
+TestSuite(terminal, .init = enter_with_data, .fini = leave_folder, .timeout = 200);
 
 /* Everything that a terminal gets to see of a command is in the file "seen". */
 static void on_terminal(const char *command)
@@ -26,7 +29,7 @@ static void redirected(const char *command)
 
 Test(terminal, shows_a_bar_for_training_and_takes_it_away)
 {
-    on_terminal(OCT_PROGRAM " train r.yaml output=seen-run qat.epochs=25");
+    on_terminal(OCT_PROGRAM " train r.yaml output=seen-run " SMALL_STEPS "qat.epochs=25");
     must("grep -q \"$(printf '\\r\\033.K')\" seen");
     must("grep -aoE '\\[#+-+\\] +[0-9]+ %  left [0-9:]+  qat  epoch [0-9]+/25  step [0-9]+/[0-9]+  "
          "loss "
@@ -35,8 +38,9 @@ Test(terminal, shows_a_bar_for_training_and_takes_it_away)
 
 Test(terminal, that_is_narrow_gets_one_line_of_whole_words)
 {
-    on_terminal("stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow qat.epochs=25; "
-                "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny qat.epochs=25");
+    on_terminal(
+        "stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow " SMALL_STEPS "qat.epochs=25; "
+        "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny " SMALL_STEPS "qat.epochs=25");
     must("tr '\\r' '\\n' <seen | sed 's/\033.K//' | grep -a '%  left' >bars");
     must("grep -qE '^.[#-]+. .{25}' bars && grep -q '^ ' bars && ! grep -E '^.{50}|^ .{19}' bars");
     must("! grep -vE '([0-9]|[a-z])$' bars && ! grep -E '(epoch|step)$' bars");
@@ -48,7 +52,7 @@ static void disturb(const char *words, const char *action)
     char line[700];
     snprintf(line, sizeof line,
              "TERM=xterm script -qefc '" OCT_PROGRAM
-             " train r.yaml output=bar float.epochs=10000 %s' seen >/dev/null & "
+             " train r.yaml output=bar float.epochs=10000" SMALL_STEPS "%s' seen >/dev/null & "
              "until grep -qa left seen; do kill -0 $! || exit 99; sleep 0.05; done; %s; wait $!",
              words, action);
     must("rm -rf bar seen");
@@ -75,18 +79,20 @@ Test(terminal, shows_a_bar_for_sensitivity)
 
 Test(terminal, that_is_none_gets_no_control_character)
 {
-    redirected(OCT_PROGRAM " train r.yaml output=plain qat.epochs=25");
-    redirected(OCT_PROGRAM " sensitivity run");
-    redirected(OCT_PROGRAM " eval run/model.int8.h5");
-    redirected(OCT_PROGRAM " convert run -o again.int8.h5");
+    redirected(OCT_PROGRAM " train r.yaml output=plain " SMALL_STEPS "qat.epochs=25");
+    redirected(OCT_PROGRAM " sensitivity plain");
+    redirected(OCT_PROGRAM " eval plain/model.int8.h5");
+    redirected(OCT_PROGRAM " convert plain -o again.int8.h5");
     redirected(OCT_PROGRAM " verify again.int8.h5 --golden-only");
-    redirected(OCT_PROGRAM " compare run again.int8.h5");
+    redirected(OCT_PROGRAM " compare plain again.int8.h5");
 }
 
 Test(terminal, is_quiet_on_request)
 {
-    on_terminal(OCT_PROGRAM " train r.yaml output=none --progress none -q --json qat.epochs=25");
+    on_terminal(OCT_PROGRAM " train r.yaml output=none --progress none -q --json " SMALL_STEPS
+                            "qat.epochs=25");
     must("! grep -q \"$(printf '\\033')\" seen");
-    on_terminal(OCT_PROGRAM " train r.yaml output=lines --progress lines qat.epochs=25");
+    on_terminal(OCT_PROGRAM " train r.yaml output=lines --progress lines " SMALL_STEPS
+                            "qat.epochs=25");
     must("! grep -q \"$(printf '\\033')\" seen");
 }
