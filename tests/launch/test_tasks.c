@@ -20,7 +20,7 @@ static const char *const recipe = "schema: 1\n"
 static void start(void)
 {
     enter_folder();
-    small_make(16, recipe);
+    small_make(12, recipe);
 }
 
 TestSuite(tasks, .init = start, .fini = leave_folder, .timeout = 600);
@@ -55,8 +55,6 @@ static void check_task(const char *keys)
 Test(tasks, losses_of_quantities)
 {
     check_task("loss.kind=huber loss.delta=0.3");
-    train_on(5, "loss.kind=huber loss.delta=0.3");
-    shell("cat a");
     oct_check_said(job, "\"auc\": 0.");
     oct_check_said(job, "\"rmse\": 0.");
 }
@@ -298,6 +296,8 @@ Test(tasks, what_does_not_fit_is_said_at_once)
                   "divided by 255; save both as one type");
     check_refused(ARRAYS "data.goal=values data.labels={split}_pm loss.kind=bce metrics='[auc]'",
                   "loss.kind: bce takes values from 0 to 1, but value ");
+    must(
+        "echo 'data: {path: data}' >>r.yaml"); /* all of Fashion-MNIST takes as long as twenty of these */
     check_refused("loss.kind=mse loss.class_weights='[1]'",
                   "loss.class_weights: mse has no weights of classes; leave the key out");
     check_refused("loss.class_weights='[1, 2]'",
