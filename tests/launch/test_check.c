@@ -130,7 +130,7 @@ Test(check, and_training_want_openblas_where_a_recipe_or_the_environment_asks_fo
     oct_check_exit(job, 7);
     oct_check_said(job, "OCT_ISA=blas: OpenBLAS cannot be loaded: ");
     unsetenv("OCT_ISA");
-    OCTET("check", "r.yaml");
+    OCTET("check", "r.yaml", "data.test_limit=8", "batch.size=16");
     oct_check_exit(job, 0);
 }
 
@@ -145,7 +145,7 @@ Test(check, refuses_ranks_that_fit_alone_but_not_together)
 Test(check, refuses_what_does_not_fit_onto_the_disk)
 {
     shell("LD_PRELOAD=" OCT_BINARY_DIR "/tests/libfail_nth.so OCT_DISK_FREE=1000000000 "
-          "exec " OCT_PROGRAM " check r.yaml checkpoint.keep=1000");
+          "exec " OCT_PROGRAM " check r.yaml checkpoint.keep=1000 data.test_limit=8 batch.size=16");
     oct_check_exit(job, 7);
     oct_check_said(job, "output: the run's files take about ");
     oct_check_said(job, "choose another output, or a smaller checkpoint.keep (now 1000)");
@@ -153,24 +153,26 @@ Test(check, refuses_what_does_not_fit_onto_the_disk)
 
 Test(check, finds_a_plan_without_qat_and_a_batch_beyond_the_data)
 {
-    shell(OCT_PROGRAM " check r.yaml qat.epochs=0");
+    shell(OCT_PROGRAM " check r.yaml qat.epochs=0 data.test_limit=8 batch.size=16");
     oct_check_exit(job, 1);
     oct_check_said(job, "qat.epochs: 0, so nothing is trained as the int8 model that it will be");
-    shell(OCT_PROGRAM " check r.yaml batch.size=256 --json");
+    shell(OCT_PROGRAM " check r.yaml data.test_limit=8 batch.size=256 data.train_limit=24 --json");
     oct_check_exit(job, 1);
-    oct_check_said(job, "batch.size: 256, but there are only 192 training images");
+    oct_check_said(job, "batch.size: 256, but there are only 24 training images");
     cr_assert(said("memory_bytes") > 0);
 }
 
 /* A layer that stays float has no form in most formats, which training would show only at its end. */
 Test(check, and_training_say_which_exports_there_will_be)
 {
-    shell(OCT_PROGRAM " check r.yaml 'quant.float_layers=[features.7]'");
+    shell(OCT_PROGRAM
+          " check r.yaml data.test_limit=8 batch.size=16 'quant.float_layers=[features.7]'");
     oct_check_exit(job, 0);
     oct_check_said(job,
                    "exports     onnx\n            no c: features.7: C has no form for the step "
                    "float ");
-    shell(OCT_PROGRAM " check r.yaml 'export.formats=[onnx, c, tflite, flat]'");
+    shell(OCT_PROGRAM
+          " check r.yaml data.test_limit=8 batch.size=16 'export.formats=[onnx, c, tflite, flat]'");
     oct_check_exit(job, 0);
     oct_check_said(job, "exports     onnx, c, tflite, flat\n");
     shell(OCT_PROGRAM " train r.yaml 'quant.float_layers=[features.7]' 'export.formats=[c]'");
@@ -181,24 +183,27 @@ Test(check, and_training_say_which_exports_there_will_be)
 /* Groups of leaves that are inside ranks, or are not. */
 Test(check, counts_the_synchronizations_of_ranks_and_names_the_group_that_leaves_three)
 {
-    shell(OCT_PROGRAM " check r.yaml batch.leaf=4 --ranks 8 --json");
+    shell(OCT_PROGRAM " check r.yaml data.test_limit=8 batch.leaf=4 --ranks 8 --json");
     oct_check_exit(job, 0);
     const json_int_t whole = said("syncs_per_step");
     cr_assert(whole > 3 && whole % 2 == 1, "%d", (int)whole);
-    shell(OCT_PROGRAM " check r.yaml batch.leaf=8 batch.size=128 --ranks 8");
+    shell(OCT_PROGRAM " check r.yaml data.test_limit=8 batch.leaf=8 batch.size=128 --ranks 8");
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, "; batch_norm.group=16 leaves 3\n"), "%s", job.out);
-    shell(OCT_PROGRAM " check r.yaml batch.size=128 --ranks 8 batch_norm.group=16 --json");
+    shell(OCT_PROGRAM
+          " check r.yaml data.test_limit=8 batch.size=128 --ranks 8 batch_norm.group=16 --json");
     oct_check_exit(job, 0);
     cr_assert_eq(said("syncs_per_step"), 3);
-    shell(OCT_PROGRAM " check r.yaml batch.size=128 --ranks 8 batch_norm.group=32 --json");
+    shell(OCT_PROGRAM
+          " check r.yaml data.test_limit=8 batch.size=128 --ranks 8 batch_norm.group=32 --json");
     oct_check_exit(job, 0);
     cr_assert_eq(said("syncs_per_step"), whole);
 }
 
 Test(check, compares_the_gradients_of_a_checkpoint_with_those_of_float32)
 {
-    shell(OCT_PROGRAM " train r.yaml numerics=int8 checkpoint.every=2 checkpoint.keep=9");
+    shell(OCT_PROGRAM " train r.yaml numerics=int8 checkpoint.every=2 checkpoint.keep=9 "
+                      "batch.size=32 data.train_limit=96");
     oct_check_exit(job, 0);
     shell(OCT_PROGRAM " check new --gradients 2 --json");
     oct_check_exit(job, 0);
