@@ -64,7 +64,8 @@ Test(check, predicts_memory_within_a_tenth_on_one_rank)
 
 Test(check, and_on_two)
 {
-    check_prediction("model.name=resnet20 batch.size=96 float.epochs=2", "--ranks 2");
+    check_prediction("model.name=resnet20 batch.size=96 float.epochs=2 data.test_limit=16",
+                     "--ranks 2");
 }
 
 Test(check, says_of_which_stage_the_peak_is)

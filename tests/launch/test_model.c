@@ -114,7 +114,9 @@ Test(model, every_one_takes_its_smallest_image, .timeout = 300)
         oct_module *root;
         RIG_OK(spec->build(&root, spec->min_size, spec->min_size, 1, 7));
         oct_module_train(root, false);
-        rig r = rig_of(root, rig_call_root, 1, 1);
+        rig r = rig_of(NULL, rig_call_root, 1, 1); /* fills no parameters */
+        r.root = root;
+        RIG_OK(oct_params_bind(&r.params, root, &r.leaves));
         rig_input(&r, OCT_SHAPE(1, spec->min_size, spec->min_size, 1), 1e-3F);
         const oct_tensor *y = rig_run(&r, false);
         cr_assert(y, "%s: %s", spec->name, oct_error_message(0));
