@@ -1,11 +1,13 @@
-/* Convolutions of codes by Winograd's F(2x2, 3x3) (Lavin and Gray 2016), in whole numbers and so exactly: their sums are
- * those of the product that goes tap by tap (product.h).
+/* Convolutions of codes by Winograd's F(2x2, 3x3) and F(4x4, 3x3) (Lavin and Gray 2016), in whole numbers and so exactly:
+ * their sums are those of the product that goes tap by tap (product.h).
  *
- * A tile is 2 x 2 results. It reads 4 x 4 codes of each channel and takes 16 products of them where tap by tap it takes 36,
- * but of numbers of 16 bits: that pays where codes are multiplied as such anyway, which a table of kernels says by
- * its `pairs`. With g the weights of a channel and d its codes,
+ * A tile is 2 x 2 or 4 x 4 results. It reads 4 x 4 or 6 x 6 codes of each channel and takes 16 or 36 products of them where
+ * tap by tap it takes 36 or 144, but of numbers of 16 bits: that pays where codes are multiplied as such anyway, which
+ * a table of kernels says by its `pairs`. With g the weights of a channel and d its codes,
  *
  *     results = A^T [sum over channels of (G g G^T) x (B^T d B)] A     (x: element by element)
+ *
+ * Of 2 x 2 results:
  *
  *           | 1  0 -1  0 |        | 1  0  0 |
  *     B^T = | 0  1  1  0 |    G = | 1  1  1 |    A^T = | 1 1/2  1/2  0 |
@@ -14,6 +16,18 @@
  *
  * G has the middle rows of the paper twice and A^T halves instead, of sums that are even. In units of 255 * 128 a channel
  * adds at most 36 to one of the 16 sums, and 54 to a sum of A^T: with OCT_WINOGRAD_CHANNELS nothing reaches 2^31.
+ *
+ * Of 4 x 4 results, with the fractions of G in A^T too:
+ *
+ *           | 4  0 -5  0  1  0 |        | 1  0  0 |                         | 6  4  4  1  1  0 |
+ *           | 0  4  4 -1 -1  0 |        | 1  1  1 |                         | 0  4 -4  2 -2  0 |
+ *     B^T = | 0 -4  4  1 -1  0 |    G = | 1 -1  1 |    A^T = 1/24 times     | 0  4  4  4  4  0 |
+ *           | 0 -2 -1  2  1  0 |        | 1  2  4 |                         | 0  4 -4  8 -8 24 |
+ *           | 0  2 -1 -2  1  0 |        | 1 -2  4 |
+ *           | 0  4  0 -5  0  1 |        | 0  0  1 |
+ *
+ * B^T d B is at most 68 * 255 and G g G^T 49 * 128: both have 16 bits. Sums wrap modulo 2^32; in the end those of A^T are
+ * multiplied by the inverse of 9 and shifted by at most 6, which gives every result below 2^25: those of 114 channels.
  */
 #pragma once
 
@@ -21,7 +35,7 @@
 
 enum {
     OCT_WINOGRAD_CHANNELS = 1024,
-    OCT_WINOGRAD_POINTS = 16, /* of a tile, or of weights, transformed */
+    OCT_WINOGRAD_POINTS = 16, /* of a tile of 2 x 2, or of weights, transformed */
     OCT_WINOGRAD_LANES = 16,  /* channels that are transformed at once */
     OCT_WINOGRAD_SUMS = 8,    /* columns whose sums are */
 };
@@ -74,11 +88,13 @@ typedef struct oct_winograd {
     int64_t pad_top, pad_left;
     uint8_t fill;
     bool backward; /* weights are turned by half a turn, and their outputs summed over */
-    /* A block is some whole samples, or an even number of lines of one. */
+    int side;      /* of a tile's results: 2 or 4 */
+    int points;    /* of a tile */
+    /* A block is some whole samples, or whole lines of tiles of one. */
     int64_t period, lines;
-    int64_t tile_columns, max_tiles;     /* of two lines, and of a block */
+    int64_t tile_columns, max_tiles;     /* of a line, and of a block */
     int64_t packed_bytes, scratch_bytes; /* 64-byte aligned; scratch is of one thread */
-    /* One of 16: weights and codes (bytes), sums (elements). */
+    /* Of a point: weights and codes (bytes), sums (elements). */
     int64_t matrix_bytes, plane_bytes, sum_plane;
     int64_t lines_at, planes_at, sums_at; /* parts of scratch */
 } oct_winograd;

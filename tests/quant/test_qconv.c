@@ -301,7 +301,7 @@ static oct_conv_shape shape_of_three(int64_t h, int64_t w, int64_t in_c, int64_t
     return shape_of(h, w, in_c, out_c, 3, 3, 1, pad, 1);
 }
 
-/* Says whether a table takes 2 x 2 results at once. */
+/* Says whether a table takes tiles of results. */
 static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s)
 {
     oct_qconv_plan plan;
@@ -309,17 +309,22 @@ static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s)
     return plan.winograd.bytes != NULL;
 }
 
-/* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end. */
-Test(qconv, equals_direct_convolution_by_tiles_of_2_x_2)
+/* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end. Tiles of 4 x 4, and
+ * in two rounds of five channels for 2 x 2, or as many as 4 x 4 can have. */
+Test(qconv, equals_direct_convolution_by_tiles)
 {
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
         dice d = {.seed = 26};
         for (int round = 0; round < 10; round++) {
-            oct_conv_shape s = shape_of_three(
-                roll_between(&d, 10, 15), roll_between(&d, 10, 24), 8 * roll_between(&d, 2, 5),
-                8 * roll_between(&d, 2, 5), (int)roll_between(&d, 0, 2));
+            const int64_t channels = 8 * roll_between(&d, 2, 5);
+            oct_conv_shape s =
+                shape_of_three(roll_between(&d, 10, 15), roll_between(&d, 10, 24),
+                               round % 5 == 3   ? 112
+                               : round % 5 == 4 ? 96 + channels
+                                                : channels,
+                               8 * roll_between(&d, 2, 5), (int)roll_between(&d, 0, 2));
             s.pad_left = (int)roll_between(&d, 0, 2);
             s.pad_bottom = (int)roll_between(&d, 0, 4);
             oct_conv_set_out(&s);
@@ -333,20 +338,20 @@ Test(qconv, equals_direct_convolution_by_tiles_of_2_x_2)
     }
 }
 
-/* The largest sums on the way, with each sign: of the points of a tile, and of the pairs that are halved. */
-Test(qconv, sums_tiles_of_2_x_2_exactly_at_their_ends)
+enum { END_SIDE = 8, END_OUTS = 16 };
+
+static void check_ends_of_tiles(int64_t ins)
 {
-    enum { SIDE = 8, INS = OCT_WINOGRAD_CHANNELS, OUTS = 16 };
-    const oct_conv_shape s = shape_of_three(SIDE, SIDE, INS, OUTS, 1);
-    static uint8_t x[SIDE * SIDE * INS];
-    static int8_t w[OUTS * 9 * INS];
-    static int32_t acc[SIDE * SIDE * OUTS];
-    for (int64_t i = 0; i < SIDE * SIDE * INS; i++) { /* stripes, squares, and all */
-        const int64_t y = i / INS / SIDE, at = i / INS % SIDE;
+    const oct_conv_shape s = shape_of_three(END_SIDE, END_SIDE, ins, END_OUTS, 1);
+    static uint8_t x[END_SIDE * END_SIDE * OCT_WINOGRAD_CHANNELS];
+    static int8_t w[END_OUTS * 9 * OCT_WINOGRAD_CHANNELS];
+    static int32_t acc[END_SIDE * END_SIDE * END_OUTS];
+    for (int64_t i = 0; i < END_SIDE * END_SIDE * ins; i++) { /* stripes, squares, and all */
+        const int64_t y = i / ins / END_SIDE, at = i / ins % END_SIDE;
         x[i] = (y / 2 + at / 3) % 3 == 0 && (y + at) % 2 ? 0 : 255;
     }
-    for (int64_t i = 0; i < OUTS * 9 * INS; i++) {
-        const int64_t o = i / INS / 9, ky = i / INS % 9 / 3, kx = i / INS % 3;
+    for (int64_t i = 0; i < END_OUTS * 9 * ins; i++) {
+        const int64_t o = i / ins / 9, ky = i / ins % 9 / 3, kx = i / ins % 3;
         const bool down = o & 1 && ky == 1, across = o & 2 && kx == 1, least = o & 4;
         w[i] = down != across ? (least ? 127 : -128) : least ? -128 : 127;
     }
@@ -362,6 +367,14 @@ Test(qconv, sums_tiles_of_2_x_2_exactly_at_their_ends)
             plan_free(&l);
         }
     }
+}
+
+/* The largest sums on the way, with each sign: of the points of a tile of 2 x 2, of the pairs that are halved, and results of the
+ * most channels that tiles of 4 x 4 have. */
+Test(qconv, sums_tiles_exactly_at_their_ends)
+{
+    check_ends_of_tiles(OCT_WINOGRAD_CHANNELS);
+    check_ends_of_tiles(112);
 }
 
 /* The ends of everything: products of bytes that fill int32 are combined without loss. */
