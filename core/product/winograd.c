@@ -13,7 +13,8 @@ enum {
     SUMS = OCT_WINOGRAD_SUMS,
     MOST_POINTS = 36,
     COLUMNS = 16, /* whose sums are made at once: whole panels */
-    /* Tiles of a block: their codes and sums stay in the second-level cache, and weights are read for enough of them. */
+    /* Tiles of a block, half of it where they are of 4 x 4: their codes and sums stay in the second-level cache, and
+     * weights are read for enough of them. */
     MAX_TILES = 48,
     MIN_TILES = 24,
     TILE_CODES = 8192, /* codes of a point of all tiles */
@@ -65,7 +66,8 @@ void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct
                         .backward = back};
     w->side = w->in_c <= LARGE_TILE_CHANNELS ? 4 : 2;
     w->points = (w->side + 2) * (w->side + 2);
-    const int64_t wanted = oct_min_i64(oct_max_i64(TILE_CODES / w->in_c, MIN_TILES), MAX_TILES);
+    const int64_t wanted =
+        oct_min_i64(oct_max_i64(TILE_CODES / w->in_c, MIN_TILES), MAX_TILES) * 2 / w->side;
     const int64_t tile_lines = (w->out_h + w->side - 1) / w->side;
     w->tile_columns = (w->out_w + w->side - 1) / w->side;
     w->period = oct_max_i64(wanted / (tile_lines * w->tile_columns), 1);
