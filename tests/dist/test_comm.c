@@ -130,7 +130,7 @@ Test(fault, a_rank_that_leaves_without_a_word_ends_the_job, .timeout = 90)
 
 Test(fault, a_sleeping_rank_is_named_after_the_deadline, .timeout = 90)
 {
-    for (int guilty = 0; guilty < 4; guilty++) {
+    for (int guilty = 0; guilty < 4; guilty += oct_test_is_long() ? 1 : 3) {
         char rank[16], said[64];
         snprintf(rank, sizeof(rank), "%d", guilty);
         snprintf(said, sizeof(said), "octet: error: no answer from rank %d (", guilty);
@@ -190,7 +190,7 @@ Test(fault, a_rank_that_is_killed_inside_of_a_buckets_sum_ends_the_job, .timeout
 /* mpirun wakes it to end it; it must not accuse those that have gone. */
 Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout = 90)
 {
-    for (int ranks = 2; ranks <= 3; ranks++) {
+    for (int ranks = oct_test_is_long() ? 2 : 3; ranks <= 3; ranks++) {
         oct_process job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
         oct_check_exit(job, 6);
         cr_assert_eq(oct_process_said_times(&job, "octet: warning:"), 1, "%s", job.err);
