@@ -208,12 +208,12 @@ static bool for_one_process(const bad_case *c)
            !strstr(c->run, "octet convert");
 }
 
-/* Cases beside each other differ little, so one in four goes under mpirun, too; with OCT_LONG=1 all of them. A command
- * for one process is refused there before it looks at a file, whatever is wrong with that: one in eight tries it. */
+/* Cases beside each other differ little, so one in eight goes under mpirun, too; with OCT_LONG=1 all of them, but for
+ * commands for one process, which are refused there before they look at a file, whatever is wrong with that. */
 static bool is_left_out_together(const bad_case *c, int number)
 {
-    if (for_one_process(c) && c->exit_code > 2) return number % 8 > 0;
-    return !oct_test_is_long() && !c->together && number % 4 > 0;
+    const bool refused = for_one_process(c) && c->exit_code > 2;
+    return number % 8 > 0 && !c->together && (refused || !oct_test_is_long());
 }
 
 ParameterizedTestParameters(bad_input, is_refused_in_a_sentence)

@@ -139,7 +139,7 @@ static int64_t next(int64_t n, int64_t most)
 {
     if (sweeps_all() || n < 3) return n + 1;
     if (oct_test_is_long()) return n + n / 2 + n % 3;
-    const int64_t further = 5 * n / 2 + n % 3;
+    const int64_t further = 4 * n + n % 3;
     return n < most && further > most ? most : further;
 }
 
