@@ -107,7 +107,8 @@ static void compare(oct_direction direction)
     for (int i = 0; i < CASES; i++) {
         const oct_conv_shape s = random_shape(&counter);
         const int64_t most = SAMPLES * 40 * 40, wanted = draw(&counter, 1, 80);
-        int32_t *x = calloc((size_t)most, 4), *y = calloc((size_t)most, 4), *expected = calloc((size_t)most, 4);
+        int32_t *x = calloc((size_t)most, 4), *y = calloc((size_t)most, 4),
+                *expected = calloc((size_t)most, 4);
         int32_t tiles[25];
         for (int64_t k = 0; k < most; k++)
             x[k] = (int32_t)(k * 7 % 23) - 11;
