@@ -411,10 +411,10 @@ Test(ranks, hosts_are_named_where_some_ranks_have_begun_and_others_have_not)
         char said[256];
         RUN("bash", "-c",
             "case \"$2\" in -H*) ;; *)  export SLURM_JOB_NODELIST='host[2-3]';; esac; " PRETEND(
-                "printf '\\001octet-ranks 2 host2\\n' >&2; sleep 1.4; exit 6") "$2 --deadline 2",
+                "printf '\\001octet-ranks 2 host2\\n' >&2; sleep 4.5; exit 6") "$2 --deadline 6",
             "bash", OCT_PROGRAM, lists[i][0]);
         oct_check_exit(job, 6);
-        snprintf(said, sizeof(said), " has started %s in 1 s; the job ends after 2 s", lists[i][1]);
+        snprintf(said, sizeof(said), " has started %s in 3 s; the job ends after 6 s", lists[i][1]);
         oct_check_said(job, said);
         snprintf(said, sizeof(said), "mpirun had started %s\n", lists[i][1]);
         oct_check_said(job, said);
