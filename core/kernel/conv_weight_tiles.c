@@ -2,7 +2,7 @@
  * winograd.h pays. A tile is 2 x 2 gradients q of an output; the nine taps multiply them with 4 x 4 codes d of a channel,
  * the zero point subtracted. The sums of taps are
  *
- *     A^T [sum over tiles of (G q G^T) x (B^T d B)] A     (x: element by element; B^T of winograd.h)
+ *     A^T [sum over tiles of (G q G^T) x (B^T d B)] A     (x: element by element; B^T of 2 x 2 results in winograd.h)
  *
  *           | 1  0 |
  *       G = | 1  1 |     A^T = | 1 1/2  1/2  0 |

@@ -28,7 +28,6 @@ enum {
 
 typedef oct_winograd_lanes lanes;
 typedef uint32_t sums_of_lanes OCT_VECTOR(4 * SUMS); /* which wrap */
-typedef int32_t signed_lanes OCT_VECTOR(4 * SUMS);
 
 static int64_t line_codes(const oct_winograd *w)
 {
@@ -203,8 +202,8 @@ INLINE void transform_sums(const sums_of_lanes *m, int side, sums_of_lanes *resu
 {
     const sums_of_lanes even = m[1] + m[2], odd = m[1] - m[2];
     if (side == 2) {
-        results[0] = m[0] + (sums_of_lanes)((signed_lanes)even >> 1);
-        results[1] = (sums_of_lanes)((signed_lanes)odd >> 1) - m[3];
+        results[0] = m[0] + (sums_of_lanes)((oct_winograd_sums)even >> 1);
+        results[1] = (sums_of_lanes)((oct_winograd_sums)odd >> 1) - m[3];
         return;
     }
     const sums_of_lanes far = m[3] + m[4], slope = m[3] - m[4];
@@ -235,8 +234,8 @@ INLINE void write_tile(const oct_winograd *w, const int32_t *from, int side, int
         for (int x = 0; x < side && x < columns; x++) {
             sums_of_lanes *at = (sums_of_lanes *)(to + x * w->out_c), result = results[x];
             if (side == 4)
-                result =
-                    (sums_of_lanes)((signed_lanes)(result * inverse_of_9) >> (shift[y] + shift[x]));
+                result = (sums_of_lanes)((oct_winograd_sums)(result * inverse_of_9) >>
+                                         (shift[y] + shift[x]));
             *at = result;
         }
     }

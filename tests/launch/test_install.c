@@ -175,12 +175,13 @@ Test(install, make_builds_all_examples_and_the_network_runs_in_integers)
     oct_check_said(job, "the same bits in integers");
 }
 
-/* Each example but the plug-ins, which installed_plugin builds, in a folder of its own, built by its own Makefile from the
- * installed files and run there, and what it prints then. In the folder above are a model, run/model.int8.h5 and model.flat, images.raw, 40 images for it of 12 x 12
+/* Each example in a folder of its own, built by its own Makefile from the installed files and run there, and what it
+ * prints then. In the folder above are a model, run/model.int8.h5 and model.flat, images.raw, 40 images for it of 12 x 12
  * pixels and one channel, and their classes as octet run finds them. */
 static const struct {
     const char *name, *command, *prints;
 } examples[] = {
+    {"plugin", "ls *.so", "example.so\nmethods.so\ntasks.so\n"},
     {"frames", "./frames ../run/model.int8.h5 ../images.raw | cut -d, -f1 | cmp - ../classes", ""},
     {"train_array",
      "./train_array && ../octet/bin/octet verify stripes.int8.h5 --golden-only | head -1",

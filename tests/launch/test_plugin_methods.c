@@ -48,15 +48,17 @@ static void check_kill(const char *keys)
     oct_check_exit(job, 0);
 }
 
-/* Trains with these keys on 1 and 3 ranks, some once more on 2, killed and resumed on 1, and proves the model. */
+/* Trains with these keys on 1 and 3 ranks, with OCT_LONG=1 on 2, some once more on 2, killed and resumed on 1, and proves the
+ * model. */
 static void check_life(const char *keys, bool killed)
 {
     char script[2000];
     snprintf(script, sizeof(script),
              "train() { " PROGRAM " train r.yaml %s \"$@\" || exit $?; }; "
-             "train output=one; train output=three --ranks 3; "
-             "cd one && for f in checkpoints/*.h5 model.int8.h5 model_check_result.txt; do "
-             "cmp $f ../three/$f || exit 1; done",
+             "train output=one; for ranks in 3 ${OCT_LONG:+2}; do "
+             "train output=on$ranks --ranks $ranks; "
+             "(cd one && for f in checkpoints/*.h5 model.int8.h5 model_check_result.txt; do "
+             "cmp $f ../on$ranks/$f || exit 1; done) || exit 1; done",
              keys);
     shell(script);
     oct_check_exit(job, 0);

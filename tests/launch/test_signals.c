@@ -319,7 +319,8 @@ Test(signals, a_job_that_is_killed_after_its_folder_leaves_none)
 Test(signals, a_job_that_is_killed_in_its_first_milliseconds_leaves_nothing)
 {
     RUN("bash", "-c",
-        "RANDOM=7; for try in $(seq 8); do \"$1\" train r.yaml --ranks 2 2>log & octet=$!; "
+        "RANDOM=7; for try in $(seq $((OCT_LONG ? 12 : 8))); do \"$1\" train r.yaml --ranks 2 "
+        "2>log & octet=$!; "
         "if [ $((try % 2)) = 0 ]; then sleep 0.0$((RANDOM % 30 + 10)); "
         "else until compgen -G \"/dev/shm/octet-job.$octet.*\" >said || ! kill -0 $octet; do :; "
         "done; fi; kill -KILL $octet; wait $octet 2>log; { " LEAVES_NO_FOLDER "; } || exit 1; done",

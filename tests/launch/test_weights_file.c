@@ -164,6 +164,10 @@ Test(weights_file, gives_the_same_run_on_any_number_of_ranks, .timeout = 120)
     oct_check_exit(job, 0);
     check_same_file("a/model.int8.h5", "c/model.int8.h5");
     check_same_file("a/checkpoints/step-00000007.h5", "c/checkpoints/step-00000007.h5");
+    if (!oct_test_is_long()) return;
+    OCTET("train", "r.yaml", "output=b", "init=net.safetensors", "--ranks", "2", "-q");
+    oct_check_exit(job, 0);
+    check_same_file("a/model.int8.h5", "b/model.int8.h5");
 }
 
 Test(weights_file, is_part_of_what_a_run_is, .timeout = 120)
