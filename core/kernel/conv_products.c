@@ -44,7 +44,7 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
     const bool forward = direction == OCT_FORWARD;
     const bool codes = c->numerics == OCT_NUMERICS_INT8;
     oct_winograd *w = &d->winograd;
-    if (codes) oct_winograd_init(w, c->bytes, s, direction, OCT_GRAD_FLIP);
+    if (codes) oct_winograd_init(w, c->bytes, s, c->leaf, direction, OCT_GRAD_FLIP);
     if (w->bytes) { /* conv_bytes.c: rows and sums of a block in scratch */
         const int64_t position =
             (int64_t)sizeof(oct_row) + c->data_digits * w->out_c * (int64_t)sizeof(int32_t);

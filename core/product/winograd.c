@@ -16,12 +16,14 @@ enum {
     /* Tiles of a block, half of it where they are of 4 x 4: their codes and sums stay in the second-level cache, and
      * weights are read for enough of them. */
     MAX_TILES = 48,
-    MIN_TILES = 24,
+    MIN_TILES = 32,
     TILE_CODES = 8192, /* codes of a point of all tiles */
     LEAST_CHANNELS = 16,
     /* The most for tiles of 4 x 4 that are whole groups of SUMS (winograd.h); more weights would not fit the caches. */
     LARGE_TILE_CHANNELS = 112,
-    LEAST_SIDE = 8, /* smaller planes leave many taps out, and have few tiles for their weights */
+    /* Smaller planes leave many taps out: those of LEAST_SIDE pay where MIN_TILES share their weights. */
+    WIDE_SIDE = 8,
+    LEAST_SIDE = 4,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -34,7 +36,7 @@ static int64_t line_codes(const oct_winograd *w)
     return (w->side * w->tile_columns + 2) * w->in_c;
 }
 
-bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s)
+bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples)
 {
     const int64_t least = oct_min_i64(s->in_c, s->out_c), most = oct_max_i64(s->in_c, s->out_c);
     const bool window = s->kernel_h == 3 && s->kernel_w == 3 && s->stride_h == 1 &&
@@ -42,15 +44,17 @@ bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s)
                         s->pad_top <= 2 && s->pad_left <= 2;
     const bool channels = s->groups == 1 && s->in_c % SUMS == 0 && s->out_c % SUMS == 0 &&
                           least >= LEAST_CHANNELS && most <= OCT_WINOGRAD_CHANNELS;
-    const bool plane = oct_min_i64(s->out_h, s->out_w) >= LEAST_SIDE;
+    const int64_t side = oct_min_i64(s->out_h, s->out_w);
+    const int64_t tiles = samples * ((s->out_h + 1) / 2) * ((s->out_w + 1) / 2);
+    const bool plane = side >= WIDE_SIDE || (side >= LEAST_SIDE && tiles >= MIN_TILES);
     return bytes && bytes->pairs && window && channels && plane;
 }
 
 void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
-                       oct_direction direction, uint8_t fill)
+                       int64_t samples, oct_direction direction, uint8_t fill)
 {
     *w = (oct_winograd){0};
-    if (!oct_winograd_fits(bytes, s)) return;
+    if (!oct_winograd_fits(bytes, s, samples)) return;
     const bool back = direction == OCT_BACKWARD;
     *w = (oct_winograd){.bytes = bytes,
                         .in_h = back ? s->out_h : s->in_h,

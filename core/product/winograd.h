@@ -99,11 +99,11 @@ typedef struct oct_winograd {
     int64_t lines_at, planes_at, sums_at; /* parts of scratch */
 } oct_winograd;
 
-/* Whether s is a convolution whose products of codes may go this way. */
-bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s);
+/* Whether s is a convolution whose products of codes may go this way; samples: that most calls will have, 1 if not known. */
+bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples);
 /* Plans convolution s of codes, forward or backward to data, where it is one that goes this way. */
 void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
-                       oct_direction direction, uint8_t fill);
+                       int64_t samples, oct_direction direction, uint8_t fill);
 /* Transforms weights (O, 3, 3, I), forward or backward, those of panels [first, end). */
 void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, int64_t first, int64_t end,
                        void *packed);

@@ -75,7 +75,7 @@ static oct_status make_integers(layer_product *p)
     const oct_conv_shape *s = &p->shape;
     oct_qconv_plan *plan = &p->integer_plan;
     const int64_t weights = s->out_c * oct_conv_depth(s);
-    oct_qconv_plan_init(plan, p->integers, s, after_relu);
+    oct_qconv_plan_init(plan, p->integers, s, after_relu, p->samples);
     OCT_TRY(random_codes(&p->operand[CODES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
     int8_t *codes = p->operand[WEIGHTS];

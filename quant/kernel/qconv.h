@@ -49,9 +49,10 @@ static inline int64_t oct_qconv_stripe_lines(const oct_qconv_plan *p, int64_t li
     return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
 }
 
-/* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count. */
+/* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count; samples: that most
+ * passes will have, 1 if not known. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
-                         oct_qparams in);
+                         oct_qparams in, int64_t samples);
 enum { OCT_QCONV_AFFINE_BITS = 15 };
 /* Makes the plan of a factor and a bias per channel, a batch norm on its own: s is the plane as a depthwise 1x1
  * convolution. Its weight codes are -1, 0 or 1 and stand for multiples of 2^15, which leaves room for the

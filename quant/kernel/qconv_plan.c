@@ -232,7 +232,7 @@ static void plan_sizes(oct_qconv_plan *p)
 /* Lines are copied where codes have 16 bits, where padding does not count as 0, or where a tap is no whole word; and
  * where rows are to fill tiles, since those of a stripe are one class, at even distances. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
-                         oct_qparams in)
+                         oct_qparams in, int64_t samples)
 {
     *p = (oct_qconv_plan){.kernel = kernel,
                           .shape = *s,
@@ -240,7 +240,8 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
                           .wide = oct_codes_dtype(in) == OCT_U16,
                           .depthwise = oct_conv_is_depthwise(s)};
     if (!p->wide)
-        oct_winograd_init(&p->winograd, &kernel->bytes, s, OCT_FORWARD, (uint8_t)in.zero_point);
+        oct_winograd_init(&p->winograd, &kernel->bytes, s, samples, OCT_FORWARD,
+                          (uint8_t)in.zero_point);
     const bool bordered = oct_conv_sees_padding(s) && in.zero_point != 0;
     const bool ragged = s->in_c / s->groups % OCT_WORD != 0;
     p->copies = p->wide || (has_tables(p) && (bordered || ragged));

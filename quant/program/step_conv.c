@@ -134,7 +134,7 @@ static void make_plan(const oct_program *program, const oct_step *step, const oc
     if (step->kind == OCT_STEP_AFFINE)
         oct_qconv_plan_affine(plan, kernel, &step->conv.shape, in);
     else
-        oct_qconv_plan_init(plan, kernel, &step->conv.shape, in);
+        oct_qconv_plan_init(plan, kernel, &step->conv.shape, in, 1);
 }
 
 /* Offsets in what `pack` writes. */

@@ -35,7 +35,7 @@ static void multiply_bytes(const char *name, const oct_conv_shape *s, int passes
     static const int32_t bias[CHANNELS];
     static const float multiplier[CHANNELS];
     oct_qconv_plan plan;
-    oct_qconv_plan_init(&plan, kernels[k], s, (oct_qparams){.scale = 1, .qmax = 255});
+    oct_qconv_plan_init(&plan, kernels[k], s, (oct_qparams){.scale = 1, .qmax = 255}, 1);
     void *scratch = room(plan.scratch_bytes), *packed = room(plan.packed_bytes);
     oct_qconv_plan_tables(&plan, room(plan.table_bytes));
     oct_qconv_pack(&plan, room(WEIGHTS), packed);

@@ -39,15 +39,10 @@ typedef struct planned {
     void *tables, *packed, *scratch;
 } planned;
 
-typedef void plan_fn(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
-                     oct_qparams in);
-
-/* w has been filled already, the scratch is spoilt. */
-static planned plan_layer(plan_fn *init, const oct_kernel *kernel, const oct_conv_shape *s,
-                          oct_qparams in, const int8_t *w)
+/* Gives a plan memory and weights; the scratch is spoilt. */
+static planned plan_memory(const oct_qconv_plan *plan, const int8_t *w)
 {
-    planned l;
-    init(&l.plan, kernel, s, in);
+    planned l = {.plan = *plan};
     l.tables = room(l.plan.table_bytes, 1);
     l.packed = room(l.plan.packed_bytes, 1);
     l.scratch = room(l.plan.scratch_bytes, 1);
@@ -55,6 +50,14 @@ static planned plan_layer(plan_fn *init, const oct_kernel *kernel, const oct_con
     oct_qconv_pack(&l.plan, w, l.packed);
     memset(l.scratch, 0x5a, (size_t)l.plan.scratch_bytes);
     return l;
+}
+
+static planned plan_layer(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in,
+                          int64_t samples, const int8_t *w)
+{
+    oct_qconv_plan plan;
+    oct_qconv_plan_init(&plan, kernel, s, in, samples);
+    return plan_memory(&plan, w);
 }
 
 static void plan_free(planned *l)
@@ -150,7 +153,7 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     roll_bytes(d, codes, samples * in * width);
     roll_weights(d, w, weights);
 
-    planned l = plan_layer(oct_qconv_plan_init, kernel, s, x.q, w);
+    planned l = plan_layer(kernel, s, x.q, samples, w);
     oct_qconv_pass pass = {.samples = samples, .x = codes, .packed = l.packed, .y = acc};
     memset(acc, 0x5a, (size_t)out * 8);
     oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
@@ -301,11 +304,11 @@ static oct_conv_shape shape_of_three(int64_t h, int64_t w, int64_t in_c, int64_t
     return shape_of(h, w, in_c, out_c, 3, 3, 1, pad, 1);
 }
 
-/* Says whether a table takes tiles of results. */
-static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s)
+/* Says whether a table takes tiles of results for that many samples. */
+static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples)
 {
     oct_qconv_plan plan;
-    oct_qconv_plan_init(&plan, kernel, s, (oct_qparams){.qmax = 255});
+    oct_qconv_plan_init(&plan, kernel, s, (oct_qparams){.qmax = 255}, samples);
     return plan.winograd.bytes != NULL;
 }
 
@@ -328,13 +331,18 @@ Test(qconv, equals_direct_convolution_by_tiles)
             s.pad_left = (int)roll_between(&d, 0, 2);
             s.pad_bottom = (int)roll_between(&d, 0, 4);
             oct_conv_set_out(&s);
-            cr_assert_eq(takes_tiles(kernel, &s), kernel->bytes.pairs != NULL);
+            cr_assert_eq(takes_tiles(kernel, &s, 1), kernel->bytes.pairs != NULL);
             if (kernel->bytes.pairs) check_conv(kernel, &d, &s, roll_between(&d, 1, 3));
         }
         if (!kernel->bytes.pairs) continue;
         const oct_conv_shape small = shape_of_three(8, 8, 16, 24, 1);
         for (int64_t samples = 1; samples <= 8; samples++)
             check_conv(kernel, &d, &small, samples);
+        for (int64_t side = 4; side < 8; side++) { /* only for many samples */
+            const oct_conv_shape least = shape_of_three(side, 11 - side, 16, 24, 1);
+            cr_assert(!takes_tiles(kernel, &least, 1) && takes_tiles(kernel, &least, 9));
+            check_conv(kernel, &d, &least, 9);
+        }
     }
 }
 
@@ -357,10 +365,10 @@ static void check_ends_of_tiles(int64_t ins)
     }
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
-        if (!runs_here(kernel) || !takes_tiles(kernel, &s)) continue;
+        if (!runs_here(kernel) || !takes_tiles(kernel, &s, 1)) continue;
         for (int32_t zero_point = 0; zero_point <= 255; zero_point += 255) {
             const oct_qparams in = {.zero_point = zero_point, .qmax = 255};
-            planned l = plan_layer(oct_qconv_plan_init, kernel, &s, in, w);
+            planned l = plan_layer(kernel, &s, in, 1, w);
             const oct_qconv_pass pass = {.samples = 1, .x = x, .packed = l.packed, .y = acc};
             oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
             check_sums(kernel, &s, 1, (oct_qcodes){.q = in, .data = x}, w, acc);
@@ -394,7 +402,7 @@ Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
         if (!runs_here(kernel)) continue;
         const oct_qparams in = {.zero_point = 32768, .qmax = 65535};
         int64_t acc[2];
-        planned l = plan_layer(oct_qconv_plan_init, kernel, &s, in, w);
+        planned l = plan_layer(kernel, &s, in, 1, w);
         oct_qconv_accumulate(&l.plan,
                              &(oct_qconv_pass){.samples = 1, .x = x, .packed = l.packed, .y = acc},
                              NULL, NULL, l.scratch);
@@ -427,7 +435,9 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t s
         else
             ((int32_t *)acc)[i] = (int32_t)sum;
     }
-    planned l = plan_layer(oct_qconv_plan_affine, kernel, s, x.q, weight);
+    oct_qconv_plan plan;
+    oct_qconv_plan_affine(&plan, kernel, s, x.q);
+    planned l = plan_memory(&plan, weight);
     oct_qconv_pass pass = {.samples = samples, .x = codes, .packed = l.packed, .y = got};
     oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
     cr_assert_arr_eq(got, acc, (size_t)count * (wide ? 8 : 4));

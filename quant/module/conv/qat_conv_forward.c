@@ -321,8 +321,10 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *request)
     oct_tensor *inputs[] = {request->x, request->addend};
     oct_node *node = oct_record(cx, request->op, oct_qat_conv_backward, inputs,
                                 request->addend ? 2 : 1, true, y);
-    (l->weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(&saved->plan, oct_kernel_here(), s,
-                                                              request->x->q);
+    if (l->weight)
+        oct_qconv_plan_init(&saved->plan, oct_kernel_here(), s, request->x->q, cx->leaves.leaf);
+    else
+        oct_qconv_plan_affine(&saved->plan, oct_kernel_here(), s, request->x->q);
     void *tables = oct_save(cx, (size_t)saved->plan.table_bytes);
     if (tables) oct_qconv_plan_tables(&saved->plan, tables);
     if (node) {
