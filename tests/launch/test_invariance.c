@@ -331,10 +331,10 @@ static void train_and_kill(const setting *s, int ranks, int step, const char *na
 
 Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_files)
 {
-    /* 16 steps an epoch: 16 float, 2 calibrate, 32 qat */
+    /* 8 steps an epoch: 8 float, 2 calibrate, 16 qat */
     setting longer = with(&cnn, "numerics=int8", NULL);
     longer.keys[0] = "batch.size=64";
-    longer.keys[1] = "data.train_limit=1000";
+    longer.keys[1] = "data.train_limit=500";
     longer.keys[2] = "batch.leaf=8";
     longer.keys[7] = "checkpoint.every=3";
     oct_process job = train(&longer, 2, 1, "undisturbed");
@@ -342,7 +342,7 @@ Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_
     oct_process_free(&job);
 
     train_and_kill(&longer, 2, 6, "killed");  /* in the middle of the float epoch */
-    train_and_kill(&longer, 3, 27, "killed"); /* in the middle of the first qat epoch */
+    train_and_kill(&longer, 3, 15, "killed"); /* in the middle of the first qat epoch */
     job = train(&longer, 1, 1, "killed");
     oct_check_exit(job, 0);
     oct_process_free(&job);
