@@ -93,7 +93,8 @@ oct_status oct_trace_run(oct_trace *trace, oct_module *root, const oct_example *
 /* Records what training executes: containers, whose forwards may branch, are in training mode;
  * atomic modules stay in eval mode, so nothing is observed and no statistic moves. */
 oct_status oct_trace_training(oct_trace *trace, oct_module *root, const oct_example *example);
-/* Records as oct_trace_run, and shows each value as it is made, with its data. */
+/* Records as oct_trace_run, and shows each value as it is made, with its data. cx: where the model runs, whose memory the
+ * next such call takes over; NULL: one of its own. */
 typedef void (*oct_trace_watch_fn)(void *user, int64_t value, const oct_tensor *tensor);
-oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
-                           oct_trace_watch_fn watch, void *user);
+oct_status oct_trace_watch(oct_trace *trace, oct_context *cx, oct_module *root,
+                           const oct_example *example, oct_trace_watch_fn watch, void *user);

@@ -79,41 +79,41 @@ static oct_status check_example(const oct_example *example, int count)
 }
 
 /* Traces a forward of root in evaluation mode, or with its containers in training mode; then restores all modes. */
-static oct_status run_in_mode(oct_trace *trace, oct_module *root, const oct_example *example,
-                              bool training)
+static oct_status run_in_mode(oct_trace *trace, oct_context *cx, oct_module *root,
+                              const oct_example *example, bool training)
 {
     modes kept = {0};
-    oct_context *cx = NULL;
+    oct_context *own = NULL;
     oct_status status;
     int count = training && example->training_count ? example->training_count : example->count;
     OCT_TRY(check_example(example, count));
     OCT_TRY_OUT(oct_module_walk(root, keep_mode, &kept));
-    OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
+    if (!cx) OCT_TRY_OUT(oct_context_create(&own, &oct_collective_one));
     oct_module_train(root, false);
     if (training) OCT_TRY_OUT(oct_module_walk(root, train_container, NULL));
-    status = trace_example(cx, trace, root, example, count);
+    status = trace_example(cx ? cx : own, trace, root, example, count);
     restore_mode(root, &(const bool *){kept.training});
 out:
     oct_free(&kept.training);
-    oct_context_destroy(&cx);
+    oct_context_destroy(&own);
     if (status != OCT_OK) oct_trace_free(trace);
     return status;
 }
 
 oct_status oct_trace_run(oct_trace *trace, oct_module *root, const oct_example *example)
 {
-    return oct_trace_watch(trace, root, example, NULL, NULL);
+    return oct_trace_watch(trace, NULL, root, example, NULL, NULL);
 }
 
-oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
-                           oct_trace_watch_fn watch, void *user)
+oct_status oct_trace_watch(oct_trace *trace, oct_context *cx, oct_module *root,
+                           const oct_example *example, oct_trace_watch_fn watch, void *user)
 {
     *trace = (oct_trace){.scope = -1, .watch = watch, .user = user};
-    return run_in_mode(trace, root, example, false);
+    return run_in_mode(trace, cx, root, example, false);
 }
 
 oct_status oct_trace_training(oct_trace *trace, oct_module *root, const oct_example *example)
 {
     *trace = (oct_trace){.scope = -1, .training = true};
-    return run_in_mode(trace, root, example, true);
+    return run_in_mode(trace, NULL, root, example, true);
 }

@@ -229,7 +229,7 @@ static oct_status run_sample(oct_module *root, oct_example *example, const float
 {
     oct_trace trace;
     example->data[0] = image;
-    OCT_TRY(oct_trace_watch(&trace, root, example, out->next ? copy_output : NULL, out));
+    OCT_TRY(oct_trace_watch(&trace, NULL, root, example, out->next ? copy_output : NULL, out));
     out->value = trace.output;
     out->shape.dtype = trace.values[trace.output].dtype;
     oct_value_set_plane(&out->shape, &trace.values[trace.output].shape);

@@ -286,5 +286,5 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
               "the model's forward calls other operations on this sample than the program has; "
               "what a forward does must not depend on the values of its input");
     watch w = {.value_of = c.emitter.value_of, .show = show, .user = user};
-    return oct_trace_watch(&second, root, example, show_value, &w);
+    return oct_trace_watch(&second, NULL, root, example, show_value, &w);
 }

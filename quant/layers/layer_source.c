@@ -94,7 +94,8 @@ oct_status oct_layer_source_of_model(oct_layer_source *s, oct_module *root,
     first_run f = {0};
     bool *live = NULL;
     *s = (oct_layer_source){.root = root, .example = *example};
-    oct_status status = oct_trace_watch(&trace, root, example, note_data, &f);
+    oct_status status = oct_context_create(&s->cx, &oct_collective_one);
+    if (status == OCT_OK) status = oct_trace_watch(&trace, s->cx, root, example, note_data, &f);
     if (status == OCT_OK) status = f.status;
     if (status == OCT_OK) status = oct_trace_live(&trace, &live);
     if (status == OCT_OK) status = list_layers(s, &trace, &f, live);
@@ -134,7 +135,7 @@ static oct_status run_model_layers(const oct_layer_source *s, const float *const
     watch w = {.source = s, .show = show, .user = user};
     for (int i = 0; i < example.count; i++)
         example.data[i] = input[i];
-    OCT_TRY(oct_trace_watch(&trace, s->root, &example, show_value, &w));
+    OCT_TRY(oct_trace_watch(&trace, s->cx, s->root, &example, show_value, &w));
     const bool differs = w.differs || trace.num_values != s->num_values;
     oct_trace_free(&trace);
     OCT_CHECK(!differs, OCT_MISMATCH,
@@ -198,6 +199,7 @@ oct_status oct_layer_source_run(const oct_layer_source *s, const float *const *i
 void oct_layer_source_free(oct_layer_source *s)
 {
     oct_runtime_destroy(&s->runtime);
+    oct_context_destroy(&s->cx);
     OCT_FREE_ALL(&s->output, &s->layer_of, &s->layers);
     *s = (oct_layer_source){0};
 }

@@ -40,6 +40,7 @@ typedef struct oct_layer_source {
     oct_example example; /* of one sample */
     /* One of both: */
     oct_module *root;
+    oct_context *cx;   /* where the model runs */
     int64_t *layer_of; /* by value of the trace; -1: none */
     size_t num_values;
     const oct_program *program;

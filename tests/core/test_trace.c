@@ -512,7 +512,7 @@ Test(trace, runs_on_data_when_some_is_given_and_shows_each_value)
     oct_example example = {.count = 1, .shape = {OCT_SHAPE(5, 2)}, .data = {sample}};
     make_net(&root, residual, &same_type, &same_type);
     root->training = false;
-    cr_assert_eq(oct_trace_watch(&trace, root, &example, see, &s), OCT_OK);
+    cr_assert_eq(oct_trace_watch(&trace, NULL, root, &example, see, &s), OCT_OK);
     cr_assert_eq(s.count, 5);
     cr_assert_eq(s.first[0], 3);
     cr_assert_eq(s.first[2], 3);
