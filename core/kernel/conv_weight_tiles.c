@@ -65,6 +65,7 @@ size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
     const bool lanes = s->in_c % OCT_WINOGRAD_LANES == 0 && s->out_c % OCT_WINOGRAD_LANES == 0;
+    /* Whatever the samples: on smaller planes tiles are as fast as taps here. */
     if (!oct_winograd_fits(p->bytes, s, 1) || !lanes) return 0;
     if (p->bytes->col_tile != LEAST_COLUMNS && p->bytes->col_tile != MOST_COLUMNS) return 0;
     const layout l = layout_of(p, p->full, s->in_c);
