@@ -11,7 +11,7 @@
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
     libhdf5-dev libseccomp-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libzip-dev libjpeg-dev
     libpng-dev libprotobuf-c-dev protobuf-c-compiler libopenblas0 dataset-fashion-mnist"
-OCT_PACKAGES_TEST="libcriterion-dev valgrind mold locales mandoc zsh
+OCT_PACKAGES_TEST="libcriterion-dev valgrind mold ccache locales mandoc zsh
     python3-venv python3-numpy python3-pil python3-h5py python3-onnx slurm-wlm munge iproute2
     gcc-arm-none-eabi binutils-arm-none-eabi qemu-system-arm libgemmlowp-dev"
 OCT_PACKAGES_RUN="openmpi-bin libyaml-0-2 libjansson4 zlib1g libjpeg62-turbo libprotobuf-c1 libseccomp2 libgomp1 libopenblas0"

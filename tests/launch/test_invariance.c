@@ -142,8 +142,8 @@ static void check_ranks(const setting *s, int count)
 
 static const setting cnn = {
     .recipe = FASHION,
-    .keys = {"batch.size=32", "data.train_limit=68", "batch.leaf=4", "data.test_limit=20",
-             "float.epochs=1", "calibrate.batches=2", "qat.epochs=2", "checkpoint.every=4",
+    .keys = {"batch.size=32", "data.train_limit=36", "batch.leaf=4", "data.test_limit=20",
+             "float.epochs=1", "calibrate.batches=2", "qat.epochs=2", "checkpoint.every=3",
              "checkpoint.keep=4", "evaluate.every=0"},
 };
 
@@ -187,10 +187,12 @@ Test(invariance,
      resnet20_with_crops_and_flips_gives_the_same_files_on_any_ranks_threads_and_instruction_set)
 {
     static const char *const sets[] = {"avx512bf16", "avx512vnni", "avx2"};
+    size_t first = OCT_COUNT(sets); /* that is less than this machine's: others are its own again */
+    while (first > 0 && strcmp(sets[first - 1], oct_isa_best()) != 0)
+        first--;
     write_cifar(30);
     check_ranks(&resnet, 3);
-    for (size_t i = 0; i < OCT_COUNT(sets); i++) {
-        if (strcmp(sets[i], oct_isa_best()) == 0) continue;
+    for (size_t i = first; i < OCT_COUNT(sets); i++) {
         setenv("OCT_ISA", sets[i], 1);
         oct_process job = train(&resnet, 1, 1, sets[i]);
         oct_check_exit(job, 0);
@@ -264,13 +266,6 @@ Test(invariance, int8_gradients_give_the_same_files_on_any_ranks_threads_and_ins
     check_same_run("ranks1-threads1", "avx2");
 }
 
-Test(invariance, current_scales_give_the_same_files_on_any_ranks_and_threads)
-{
-    setting current = with(&resnet, "quant.scales=current", NULL);
-    write_cifar(30);
-    check_ranks(&current, 2);
-}
-
 Test(invariance, a_recorded_graph_with_16_bits_gives_the_same_files_on_any_ranks_and_threads)
 {
     setting recorded = with(&cnn, "quant.method=symbolic", "quant.bits=16");
@@ -295,9 +290,9 @@ Test(invariance, one_scale_a_layer_gives_the_same_files_on_any_ranks_and_threads
     check_ranks(&per_tensor, 2);
 }
 
-Test(invariance, two_roundings_give_the_same_files_on_any_ranks_and_threads)
+Test(invariance, two_roundings_and_current_scales_give_the_same_files_on_any_ranks_and_threads)
 {
-    setting twice = with(&resnet, "quant.target=tflm", NULL);
+    setting twice = with(&resnet, "quant.target=tflm", "quant.scales=current");
     write_cifar(30);
     check_ranks(&twice, 2);
 }

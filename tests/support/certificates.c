@@ -3,7 +3,8 @@
  * mbedTLS, which libgit2 finds here first, says that there is nothing to read. */
 int mbedtls_x509_crt_parse_file(void *chain, const char *path);
 
-__attribute__((visibility("default"))) int mbedtls_x509_crt_parse_file(void *chain, const char *path)
+__attribute__((visibility("default"))) int mbedtls_x509_crt_parse_file(void *chain,
+                                                                       const char *path)
 {
     (void)chain;
     (void)path;
