@@ -71,7 +71,8 @@ typedef struct oct_weight_plan {
     int64_t panels, panel_bytes;
     const oct_byte_product *bytes; /* INT8, or NULL */
     int digits;
-    bool all_sums; /* are in scratch: they are made of several parts, or tile by tile */
+    size_t tiles_bytes; /* of operands tile by tile (conv_weight_tiles.c), or 0: not this way */
+    bool all_sums;      /* are in scratch: they are made of several parts */
 } oct_weight_plan;
 
 /* The gradient of weights is a product over positions. */

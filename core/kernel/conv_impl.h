@@ -80,7 +80,7 @@ typedef struct oct_group_rows {
 /* Rounds rows to bfloat16 as words of this table, filled up to whole quads. */
 void oct_round_rows(const oct_float_kernel *k, const oct_group_rows *rows, char *to);
 
-/* Fills in the part of a plan that is about weight gradients. */
+/* Fills in the part of a plan that is about weight gradients (conv_weight_plan.c). */
 void oct_weight_product_init(oct_conv_plan *p);
 
 /* Plans the products that the plan is for. Depthwise layers have one filter a channel. Gradients of the output are rows
@@ -129,10 +129,13 @@ typedef struct oct_weight_scratch {
      * leaf); the lower digits' come acc_sums and num_offsets elements later. */
     int32_t *acc, *offsets;
     int64_t acc_sums, num_offsets;
-    float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
+    float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a part over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
-    char *tiles;    /* of conv_weight_tiles.c, which needs only the sums beside it */
+    /* Tile by tile, beside sums and `waiting`: operands of a leaf, and sums of points of a part. */
+    char *tiles;
+    size_t tiles_bytes;
+    int32_t *points;
     char *grad;     /* a line of the gradient, rounded */
     float *values;  /* a patch, as it is or transposed */
     uint8_t *codes; /* a transposed patch */
@@ -161,6 +164,21 @@ static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t l
     return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
 }
 
+/* Sums that are made together: of columns [column, column + columns) of the product, and of its rows
+ * [first, first + rows), or tile by tile of all taps of that many channels. */
+typedef struct oct_weight_part {
+    int64_t first, rows, column, columns;
+} oct_weight_part;
+
+/* Plans the gradient of a segment of `samples` samples, in blocks of samples or lines with about 1,024 values, of
+ * codes words, of bfloat16 twice as many: as many for all tables, whose sums begin again with a block. */
+oct_weight_plan oct_weight_segment_plan(const oct_conv_config *c, int64_t samples);
+/* Lays scratch out (NULL: nowhere) for `leaves` leaves; returns its bytes, enough for fewer samples, too. Several
+ * blocks need sums of all rows, one only those of a chunk; leaves of a group a second list of runs, and sums that
+ * wait in the tree. */
+size_t oct_weight_lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
+                          oct_weight_scratch *r);
+
 /* Packs the operands of a block: planes of p->ins channels of the input, as far as the taps see them, and panels of the
  * gradient's rows of a group, line by line of the output; of two digits those of the lower one after the others. */
 void oct_weight_pack_block(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
@@ -186,9 +204,21 @@ void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *
 void oct_weight_multiply_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
                                  const oct_weight_scratch *r, const oct_product *product);
 
-/* INT8, tile by tile in place of all of these (conv_weight_tiles.c). Returns the bytes of scratch that segments take, or 0
- * where the convolution does not go this way. */
+/* INT8, tile by tile in place of these (conv_weight_tiles.c). Of a part, whose sums of all points stay in the
+ * second-level cache: */
+enum { OCT_TILES_ROWS = 48, OCT_TILES_COLUMNS = 32 };
+/* Returns the bytes of the operands of a full segment, or 0 where segments do not go this way. */
 size_t oct_weight_tiles_bytes(const oct_weight_plan *p);
-/* sums (kernel_h, kernel_w, ins, outs) = (b->fresh) or += those of a whole segment. */
-void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
-                          const oct_conv_weight_pass *pass, float *sums, void *scratch);
+/* Packs the operands of a whole segment. */
+void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
+                           const oct_weight_block *b, const oct_weight_scratch *r);
+/* Moves a, at first {0}, to the next part of the sums; false at the end. */
+bool oct_weight_next_part(const oct_weight_plan *p, oct_weight_part *a);
+/* What sums of codes are multiplied with, one after the other, of each output; factor NULL: 1. */
+typedef struct oct_weight_factors {
+    const float *scale, *factor;
+} oct_weight_factors;
+/* sums (taps, a->rows, a->columns) = or += (add) those of the segment. */
+void oct_weight_multiply_tiles(const oct_weight_plan *p, const oct_weight_part *a,
+                               const oct_weight_scratch *r, const oct_weight_factors *f, bool add,
+                               float *sums);

@@ -26,10 +26,8 @@ enum {
     TILES = 4096,
     MAX_VALUES = 1 << 16, /* of an operand's point: all 16 take 2 MiB */
     LEAST_COLUMNS = 4,
-    MOST_COLUMNS = 8, /* of a panel: one of these */
-    /* Sums of all points that are made together stay in the second-level cache. */
-    SUM_ROWS = 48,
-    SUM_COLUMNS = 32,
+    MOST_COLUMNS = 8,                          /* of a panel: one of these */
+    SUMS = OCT_TILES_ROWS * OCT_TILES_COLUMNS, /* of a point */
 };
 
 typedef int8_t gradients OCT_VECTOR(OCT_WINOGRAD_LANES);
@@ -40,7 +38,7 @@ typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
 typedef struct layout {
     int64_t line_pairs, pairs;
     int64_t codes_plane, panels_plane; /* of a point */
-    int64_t panels, sums, lines, bytes;
+    int64_t panels, lines, bytes;
 } layout;
 
 static layout layout_of(const oct_weight_plan *p, int64_t samples, int64_t channels)
@@ -52,9 +50,7 @@ static layout layout_of(const oct_weight_plan *p, int64_t samples, int64_t chann
     l.codes_plane = l.pairs * channels * OCT_WORD + OCT_CACHE_LINE;
     l.panels_plane = l.pairs * s->out_c * OCT_WORD + OCT_CACHE_LINE;
     l.panels = OCT_WINOGRAD_POINTS * l.codes_plane;
-    l.sums = l.panels + p->digits * OCT_WINOGRAD_POINTS * l.panels_plane;
-    l.lines = l.sums +
-              p->digits * OCT_WINOGRAD_POINTS * SUM_ROWS * SUM_COLUMNS * (int64_t)sizeof(int32_t);
+    l.lines = l.panels + p->digits * OCT_WINOGRAD_POINTS * l.panels_plane;
     l.bytes =
         l.lines + oct_round_up((4 * l.line_pairs + 2) * oct_max_i64(4 * s->in_c, 2 * s->out_c),
                                OCT_CACHE_LINE);
@@ -65,8 +61,7 @@ size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
     const bool lanes = s->in_c % OCT_WINOGRAD_LANES == 0 && s->out_c % OCT_WINOGRAD_LANES == 0;
-    /* Whatever the samples: on smaller planes tiles are as fast as taps here. */
-    if (!oct_winograd_fits(p->bytes, s, 1) || !lanes) return 0;
+    if (!oct_winograd_fits(p->bytes, s, p->full) || !lanes) return 0;
     if (p->bytes->col_tile != LEAST_COLUMNS && p->bytes->col_tile != MOST_COLUMNS) return 0;
     const layout l = layout_of(p, p->full, s->in_c);
     if (2 * l.pairs > TILES || 2 * l.pairs * oct_max_i64(s->in_c, s->out_c) > MAX_VALUES) return 0;
@@ -90,18 +85,19 @@ write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, const
     }
 }
 
-/* Transforms the codes of `channels` channels for a line of tiles. copied: four lines, from the first of these channels. */
-OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l,
+/* Transforms the codes of all channels for the line of tiles that begins with pair `first`: pair by pair those of 16
+ * channels, then those of the next ones. copied: four lines, from the first channel on. */
+OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l, int64_t first,
                                        const uint8_t *copied, int16_t zero_point, char *planes)
 {
     const int64_t pixel = p->s.in_c, line = (4 * l->line_pairs + 2) * pixel;
-    for (int64_t pair = 0; pair < l->line_pairs; pair++, copied += 4 * pixel)
+    for (int64_t pair = first; pair < first + l->line_pairs; pair++, copied += 4 * pixel)
         for (int64_t c = 0; c < p->ins; c += OCT_WINOGRAD_LANES) {
             oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
             for (int i = 0; i < 2; i++)
                 oct_winograd_codes(copied + c + 2 * i * pixel, line, pixel, zero_point, two[i]);
             write_words(two, l->codes_plane, OCT_WINOGRAD_LANES, 0,
-                        planes + (pair * p->ins + c) * OCT_WORD);
+                        planes + (c * l->pairs + OCT_WINOGRAD_LANES * pair) * OCT_WORD);
         }
 }
 
@@ -147,12 +143,12 @@ OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layou
         transform_gradients_as(p, l, copied, LEAST_COLUMNS, panels);
 }
 
-/* Makes the operands of a segment. */
-static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_weight_block *b,
-                         const oct_conv_weight_pass *pass, char *scratch)
+void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
+                           const oct_weight_block *b, const oct_weight_scratch *r)
 {
+    const layout l = layout_of(p, p->samples, p->ins);
     const oct_conv_shape *s = &p->s;
-    const int64_t width = 4 * l->line_pairs;
+    const int64_t width = 4 * l.line_pairs;
     const oct_winograd_lines codes = {.lines = s->in_h,
                                       .bytes = s->in_w * s->in_c,
                                       .before = s->pad_left * s->in_c,
@@ -160,21 +156,20 @@ static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_we
                                       .fill = pass->x.zero_point};
     const oct_winograd_lines grads = {
         .lines = s->out_h, .bytes = s->out_w * s->out_c, .to_bytes = width * s->out_c};
-    char *lines = scratch + l->lines;
+    char *lines = r->tiles + l.lines;
     const void *const digits[] = {pass->grad, pass->low};
     int64_t pair = 0;
     for (int64_t n = 0; n < p->samples; n++)
-        for (int64_t y = 0; y < s->out_h; y += 2, pair += l->line_pairs) {
+        for (int64_t y = 0; y < s->out_h; y += 2, pair += l.line_pairs) {
             oct_winograd_copy(&codes, pass->x.codes + n * codes.lines * codes.bytes, y - s->pad_top,
                               4, lines);
-            transform_codes(p, l, (const uint8_t *)lines + b->channel, (int16_t)pass->x.zero_point,
-                            scratch + pair * p->ins * OCT_WORD);
+            transform_codes(p, &l, pair, (const uint8_t *)lines + b->channel,
+                            (int16_t)pass->x.zero_point, r->tiles);
             for (int i = 0; i < p->digits; i++) {
                 oct_winograd_copy(&grads, (const char *)digits[i] + n * grads.lines * grads.bytes,
                                   y, 2, lines);
-                transform_gradients(p, l, (const int8_t *)lines,
-                                    scratch + l->panels +
-                                        i * OCT_WINOGRAD_POINTS * l->panels_plane +
+                transform_gradients(p, &l, (const int8_t *)lines,
+                                    r->tiles + l.panels + i * OCT_WINOGRAD_POINTS * l.panels_plane +
                                         pair * p->bytes->col_tile * OCT_WORD);
             }
         }
@@ -184,12 +179,11 @@ static void pack_segment(const oct_weight_plan *p, const layout *l, const oct_we
 static inline __attribute__((always_inline)) void sums_of_taps(const int32_t *from,
                                                                oct_winograd_sums *taps)
 {
-    enum { POINT = SUM_ROWS * SUM_COLUMNS };
     oct_winograd_sums rows[3][4];
-    for (int x = 0; x < 4; x++, from += POINT) {
+    for (int x = 0; x < 4; x++, from += SUMS) {
         oct_winograd_sums m[4];
         for (int y = 0; y < 4; y++)
-            m[y] = *(const oct_winograd_sums *)(from + 4 * y * POINT);
+            m[y] = *(const oct_winograd_sums *)(from + 4 * y * SUMS);
         const oct_winograd_sums half = (m[1] + m[2]) >> 1;
         rows[0][x] = m[0] + half;
         rows[1][x] = (m[1] - m[2]) >> 1;
@@ -203,26 +197,23 @@ static inline __attribute__((always_inline)) void sums_of_taps(const int32_t *fr
     }
 }
 
-/* A part of the sums: rows and columns from those of `to`, (taps, rows of all channels, outs). */
-typedef struct part {
-    int64_t rows, columns;
-    const int32_t *sums; /* of the points; those of the lower digit come POINTS points later */
-    const float *scale;
-    float *to;
-} part;
-
+/* points: sums of the points; those of the lower digit come POINTS * SUMS later. */
 static inline __attribute__((always_inline)) void
-add_part_as(const oct_weight_plan *p, const part *a, const bool wide, const bool fresh)
+write_taps_as(const oct_weight_part *a, const int32_t *points, const oct_weight_factors *f,
+              const bool wide, const bool add, float *sums)
 {
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t o = 0; o < a->columns; o += OCT_WINOGRAD_SUMS) {
-            const floats_of_lanes scale = *(const floats_of_lanes *)(a->scale + o);
-            const int32_t *from = a->sums + r * SUM_COLUMNS + o;
+            const floats_of_lanes scale = *(const floats_of_lanes *)(f->scale + a->column + o);
+            floats_of_lanes factor = (floats_of_lanes){0} + 1.0F;
+            if (f->factor) factor = *(const floats_of_lanes *)(f->factor + a->column + o);
+            const int32_t *from = points + r * OCT_TILES_COLUMNS + o;
             oct_winograd_sums high[TAPS], low[TAPS];
             sums_of_taps(from, high);
-            if (wide) sums_of_taps(from + OCT_WINOGRAD_POINTS * SUM_ROWS * SUM_COLUMNS, low);
+            if (wide) sums_of_taps(from + OCT_WINOGRAD_POINTS * SUMS, low);
             for (int tap = 0; tap < TAPS; tap++) {
-                floats_of_lanes *to = (floats_of_lanes *)(a->to + (tap * p->ins + r) * p->outs + o);
+                floats_of_lanes *to =
+                    (floats_of_lanes *)(sums + (tap * a->rows + r) * a->columns + o);
                 floats_of_lanes value = __builtin_convertvector(high[tap], floats_of_lanes);
                 /* Two digits are below 2^40 together: exact, and rounded once. */
                 if (wide)
@@ -230,54 +221,62 @@ add_part_as(const oct_weight_plan *p, const part *a, const bool wide, const bool
                         256.0 * __builtin_convertvector(high[tap], doubles_of_lanes) +
                             __builtin_convertvector(low[tap], doubles_of_lanes),
                         floats_of_lanes);
-                *to = fresh ? scale * value : *to + scale * value;
+                value = factor * (scale * value);
+                *to = add ? *to + value : 0.0F + value;
             }
         }
 }
 
-OCT_CLONES static void add_part(const oct_weight_plan *p, const part *a, bool fresh)
+OCT_CLONES static void write_taps(const oct_weight_part *a, const int32_t *points,
+                                  const oct_weight_factors *f, bool wide, bool add, float *sums)
 {
-    if (p->digits == 2)
-        add_part_as(p, a, true, fresh);
-    else if (fresh)
-        add_part_as(p, a, false, true);
+    if (wide)
+        write_taps_as(a, points, f, true, add, sums);
+    else if (add)
+        write_taps_as(a, points, f, false, true, sums);
     else
-        add_part_as(p, a, false, false);
+        write_taps_as(a, points, f, false, false, sums);
 }
 
-void oct_weight_add_tiles(const oct_weight_plan *p, const oct_weight_block *b,
-                          const oct_conv_weight_pass *pass, float *sums, void *scratch)
+bool oct_weight_next_part(const oct_weight_plan *p, oct_weight_part *a)
+{
+    a->first += a->rows;
+    if (a->first == p->ins) {
+        a->first = 0;
+        a->column += a->columns;
+    }
+    a->rows = oct_min_i64(OCT_TILES_ROWS, p->ins - a->first);
+    a->columns = oct_min_i64(OCT_TILES_COLUMNS, p->outs - a->column);
+    return a->columns > 0;
+}
+
+void oct_weight_multiply_tiles(const oct_weight_plan *p, const oct_weight_part *a,
+                               const oct_weight_scratch *r, const oct_weight_factors *f, bool add,
+                               float *sums)
 {
     const layout l = layout_of(p, p->samples, p->ins);
-    const int64_t point = SUM_ROWS * SUM_COLUMNS, panel = l.pairs * p->bytes->col_tile * OCT_WORD;
-    int32_t *const points = (int32_t *)(void *)((char *)scratch + l.sums);
+    const int64_t panel = l.pairs * p->bytes->col_tile * OCT_WORD;
     const oct_run run = {.words = l.pairs};
-    oct_row rows[SUM_ROWS];
+    oct_row rows[OCT_TILES_ROWS];
     oct_product product = {.rows = rows,
+                           .m = a->rows,
+                           .n = a->columns,
                            .runs = &run,
                            .num_runs = 1,
-                           .word_step = p->ins * OCT_WORD,
+                           .word_step = OCT_WINOGRAD_LANES * OCT_WORD,
                            .panel_bytes = panel};
-    for (int64_t i = 0; i < SUM_ROWS; i++)
-        rows[i] = (oct_row){i * OCT_WORD, i * SUM_COLUMNS};
-    pack_segment(p, &l, b, pass, scratch);
-    for (int64_t column = 0; column < p->outs; column += SUM_COLUMNS)
-        for (int64_t row = 0; row < p->ins; row += SUM_ROWS) {
-            product.m = oct_min_i64(SUM_ROWS, p->ins - row);
-            product.n = oct_min_i64(SUM_COLUMNS, p->outs - column);
-            for (int i = 0; i < p->digits * OCT_WINOGRAD_POINTS; i++) {
-                product.x = (const char *)scratch + i % OCT_WINOGRAD_POINTS * l.codes_plane +
-                            row * OCT_WORD;
-                product.packed = (const char *)scratch + l.panels + i * l.panels_plane +
-                                 column / p->bytes->col_tile * panel;
-                product.acc = points + i * point;
-                p->bytes->pairs(&product);
-            }
-            const part a = {.rows = product.m,
-                            .columns = product.n,
-                            .sums = points,
-                            .scale = pass->scale + column,
-                            .to = sums + row * p->outs + column};
-            add_part(p, &a, b->fresh);
-        }
+    for (int64_t i = 0; i < a->rows; i++)
+        rows[i] = (oct_row){
+            (i / OCT_WINOGRAD_LANES * OCT_WINOGRAD_LANES * l.pairs + i % OCT_WINOGRAD_LANES) *
+                OCT_WORD,
+            i * OCT_TILES_COLUMNS};
+    const char *const codes = r->tiles + a->first * l.pairs * OCT_WORD;
+    const char *const panels = r->tiles + l.panels + a->column / p->bytes->col_tile * panel;
+    for (int i = 0; i < p->digits * OCT_WINOGRAD_POINTS; i++) {
+        product.x = codes + i % OCT_WINOGRAD_POINTS * l.codes_plane;
+        product.packed = panels + i * l.panels_plane;
+        product.acc = r->points + i * SUMS;
+        p->bytes->pairs(&product);
+    }
+    write_taps(a, r->points, f, p->digits == 2, add, sums);
 }

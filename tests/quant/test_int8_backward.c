@@ -592,17 +592,17 @@ Test(int8_backward, segments_and_blocks_of_the_gradient_to_the_weights_are_exact
 static bool goes_by_tiles(const oct_conv_shape *s, const oct_kernel *k)
 {
     const oct_conv_plan p = bytes_plan(s, k, 8, 1);
-    return oct_weight_tiles_bytes(&p.weight.segment) > 0;
+    return p.weight.segment.tiles_bytes > 0;
 }
 
 /* Layers whose gradient some tables make of 2 x 2 tiles: odd planes, any padding, short segments, channels that threads
- * share; 9 x 9 x 512, whose full segments are too large for it, and a short one would not be. */
+ * share; 9 x 9 x 512, whose full segments are too large for it, and a short one would not be; leaves side by side. */
 Test(int8_backward, the_gradient_to_the_weights_is_exact_by_tiles)
 {
     dice d = {.seed = 6};
     for (int round = 0; round < 24; round++) {
         oct_conv_shape s = oct_conv_shape_of(
-            roll_between(&d, 9, 21), roll_between(&d, 9, 21), 16 * roll_between(&d, 1, 4),
+            roll_between(&d, 5, 21), roll_between(&d, 5, 21), 16 * roll_between(&d, 1, 4),
             16 * roll_between(&d, 1, 3), oct_conv_geometry_of(3, 3, 1, 1, 1));
         s.pad_left = (int)roll_between(&d, 1, 2);
         s.pad_top = (int)roll_between(&d, 1, 2);
@@ -616,8 +616,11 @@ Test(int8_backward, the_gradient_to_the_weights_is_exact_by_tiles)
                          (long long)s.out_h, (long long)s.out_w, (long long)s.out_c);
         check_weight_everywhere(&d, s, roll_between(&d, 1, 8), 1 + round % 2);
     }
-    check_weight_everywhere(
-        &d, oct_conv_shape_of(9, 9, 512, 16, oct_conv_geometry_of(3, 3, 1, 1, 1)), 8, 1);
+    const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
+    check_weight_everywhere(&d, oct_conv_shape_of(9, 9, 512, 16, three), 8, 1);
+    for (int round = 0; round < 6; round++)
+        check_weight_everywhere(&d, oct_conv_shape_of(4 + round / 2, 4, 64, 48, three), 8,
+                                1 + round % 2);
 }
 
 /* The largest sums that a segment by tiles has, of both signs: 4,096 tiles. */
