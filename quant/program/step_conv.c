@@ -30,10 +30,11 @@ static oct_status check_weights(const oct_step *step)
     const int64_t taps = s->kernel_h * columns * (s->in_c / s->groups);
     OCT_CHECK(taps <= max_weight_bytes / s->out_c, OCT_DATA, "its weights take more than 2 GiB");
     for (int64_t c = 0; c < s->out_c; c++) {
-        OCT_CHECK(isfinite(step->conv.multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
-                  (long long)c);
+        OCT_CHECK(isfinite(step->conv.multiplier[c]), OCT_DATA,
+                  "the multiplier of channel %lld is not finite", (long long)c);
         OCT_CHECK(isfinite(step->conv.weight_scale[c]) && step->conv.weight_scale[c] > 0.0f,
-                  OCT_DATA, "weight scale %lld is not a positive finite number", (long long)c);
+                  OCT_DATA, "the weight scale of channel %lld is not a positive finite number",
+                  (long long)c);
     }
     return OCT_OK;
 }
