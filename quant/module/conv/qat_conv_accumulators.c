@@ -9,8 +9,9 @@
 
 /* Sums of BUFFER_DEPTH terms and more are kept in a buffer: to compute one again costs more than to write it to memory
  * and read it. Sums of SAVED_DEPTH terms and more also stay from the forward to the backward: such layers have small
- * planes, and their memory is free again before the gradients of the large planes need it. */
-enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000 };
+ * planes, and their memory is free again before the gradients of the large planes need it. Where codes are multiplied as
+ * numbers of 16 bits to compute one again costs twice as much. */
+enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000, SAVED_DEPTH_OF_PAIRS = 1000 };
 
 /* Whether sums have at least this many terms, or the module says that they count as such. */
 static bool is_as_deep_as(const oct_qat_saved *saved, int64_t depth)
@@ -45,7 +46,8 @@ bool oct_accumulators_begin(oct_context *cx, oct_qat_saved *saved, const oct_ten
     if (kept) return true;
     a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
     a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
-    a->saved = keeps && is_as_deep_as(saved, SAVED_DEPTH);
+    a->saved = keeps && is_as_deep_as(saved, plan->kernel->bytes.pairs ? SAVED_DEPTH_OF_PAIRS
+                                                                       : SAVED_DEPTH);
     if (a->saved)
         a->buffer = saved->acc = oct_save(cx, buffer_bytes(cx, plan));
     else if (several && (a->shares_leaves || is_as_deep_as(saved, BUFFER_DEPTH)))
