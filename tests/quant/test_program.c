@@ -357,7 +357,8 @@ Test(program_check, refuses_missing_or_impossible_constants)
     step->conv.multiplier[3] = -0.5f;
     cr_assert_eq(oct_program_check(&p), OCT_OK);
     step->conv.weight_scale[9] = 0.0f;
-    refused("step 6 (conv_float \"classifier\"): the weight scale of channel 9 is not a positive finite number");
+    refused("step 6 (conv_float \"classifier\"): the weight scale of channel 9 is not a positive "
+            "finite number");
     step->conv.weight_scale[9] = 1.0f;
     step->conv.bias[4] = INT32_MAX;
     refused("step 6 (conv_float \"classifier\"): the sums of channel 4 can leave 32 bits");
