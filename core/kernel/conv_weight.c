@@ -22,7 +22,10 @@
 static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t i)
 {
     oct_weight_scratch r = *all;
-    r.tiles += (size_t)i * r.tiles_bytes;
+    if (r.tiles) {
+        r.tiles += (size_t)i * r.tiles_bytes;
+        return r;
+    }
     r.planes += (size_t)i * r.planes_bytes;
     r.panels += (size_t)i * r.panels_bytes;
     r.offsets += i * 2 * r.num_offsets;
