@@ -167,7 +167,8 @@ Test(signals, an_unknown_user_without_a_home_starts_ranks)
     must("mkdir -m 777 his; cp -r r.yaml data " OCT_PROGRAM " " OCT_BINARY_DIR
          "/octet-hdf5 his; chmod -R a+rX .");
     RUN("bash", "-c",
-        "cd his && exec setpriv --reuid 54321 --regid 54321 --clear-groups env -u HOME ./octet "
+        "cd his && exec setpriv --reuid 54321 --regid 54321 --clear-groups env -u HOME "
+        "OMPI_MCA_orte_tmpdir_base=$PWD PRTE_MCA_prte_tmpdir_base=$PWD ./octet "
         "train r.yaml --ranks 2");
     oct_check_exit(job, 0);
 }
