@@ -175,7 +175,8 @@ typedef struct oct_weight_part {
 oct_weight_plan oct_weight_segment_plan(const oct_conv_config *c, int64_t samples);
 /* Lays scratch out (NULL: nowhere) for `leaves` leaves; returns its bytes, enough for fewer samples, too. Several
  * blocks need sums of all rows, one only those of a chunk; leaves of a group a second list of runs, and sums that
- * wait in the tree. */
+ * wait in the tree. Tile by tile there are only operands, sums of points, and sums: of all parts where segments are
+ * several, otherwise of one. */
 size_t oct_weight_lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
                           oct_weight_scratch *r);
 

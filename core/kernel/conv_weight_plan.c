@@ -102,6 +102,7 @@ oct_weight_plan oct_weight_segment_plan(const oct_conv_config *c, int64_t sample
     return p;
 }
 
+/* Carves sums of `bytes`, and as many for each level of the tree where leaves are computed side by side. */
 static void carve_sums(int64_t leaves, size_t bytes, void *scratch, size_t *used,
                        oct_weight_scratch *r)
 {

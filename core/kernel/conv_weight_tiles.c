@@ -85,7 +85,7 @@ write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, const
     }
 }
 
-/* Transforms the codes of all channels for the line of tiles that begins with pair `first`: pair by pair those of 16
+/* Transforms the codes of p->ins channels for the line of tiles that begins with pair `first`: pair by pair those of 16
  * channels, then those of the next ones. copied: four lines, from the first channel on. */
 OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l, int64_t first,
                                        const uint8_t *copied, int16_t zero_point, char *planes)

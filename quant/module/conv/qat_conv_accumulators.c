@@ -10,7 +10,7 @@
 /* Sums of BUFFER_DEPTH terms and more are kept in a buffer: to compute one again costs more than to write it to memory
  * and read it. Sums of SAVED_DEPTH terms and more also stay from the forward to the backward: such layers have small
  * planes, and their memory is free again before the gradients of the large planes need it. Where codes are multiplied as
- * numbers of 16 bits to compute one again costs twice as much. */
+ * numbers of 16 bits, to compute one again costs twice as much. */
 enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000, SAVED_DEPTH_OF_PAIRS = 1000 };
 
 /* Whether sums have at least this many terms, or the module says that they count as such. */
