@@ -17,38 +17,38 @@ static void take_max_f32(int64_t n, const float *x, float *restrict y)
         y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i];
 }
 
-/* Moves the window's gradient to where x is the maximum y, and leaves 0: later equal values get nothing. */
-OCT_CLONES
-static void give_grad_f32(int64_t n, const float *x, const float *y, float *restrict grad,
-                          float *restrict grad_x)
-{
-    for (int64_t i = 0; i < n; i++) {
-        bool first = !(x[i] < y[i]);
-        grad_x[i] += first ? grad[i] : 0.0F;
-        grad[i] = first ? 0.0F : grad[i];
-    }
-}
-
-/* Codes have the same two loops. */
-#define CODE_LOOPS(name, type)                                                                     \
+/* Codes have the same loop. */
+#define TAKE_MAX(name, type)                                                                       \
     OCT_CLONES                                                                                     \
     static void take_max_##name(int64_t n, const type *x, type *restrict y)                        \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++)                                                            \
             y[i] = x[i] > y[i] ? x[i] : y[i];                                                      \
-    }                                                                                              \
+    }
+TAKE_MAX(u8, uint8_t)
+TAKE_MAX(u16, uint16_t)
+
+/* Moves the window's gradient to where x is the maximum y, and leaves 0: later equal values get nothing. Bits are
+ * chosen by masks, which every table's vectors can do without a branch. */
+#define GIVE_GRAD(name, type, is_max)                                                              \
     OCT_CLONES                                                                                     \
     static void give_grad_##name(int64_t n, const type *x, const type *y, float *restrict grad,    \
                                  float *restrict grad_x)                                           \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            bool first = x[i] == y[i];                                                             \
-            grad_x[i] += first ? grad[i] : 0.0F;                                                   \
-            grad[i] = first ? 0.0F : grad[i];                                                      \
+            const int32_t first = -(int32_t)(is_max);                                              \
+            int32_t bits;                                                                          \
+            memcpy(&bits, grad + i, sizeof bits);                                                  \
+            const int32_t given_bits = bits & first, left = bits & ~first;                         \
+            float given;                                                                           \
+            memcpy(&given, &given_bits, sizeof given);                                             \
+            grad_x[i] += given;                                                                    \
+            memcpy(grad + i, &left, sizeof left);                                                  \
         }                                                                                          \
     }
-CODE_LOOPS(u8, uint8_t)
-CODE_LOOPS(u16, uint16_t)
+GIVE_GRAD(f32, float, !(x[i] < y[i])) /* of NaN, too */
+GIVE_GRAD(u8, uint8_t, x[i] == y[i])
+GIVE_GRAD(u16, uint16_t, x[i] == y[i])
 
 static void take_max_any(oct_dtype dtype, int64_t n, const void *x, void *y)
 {
