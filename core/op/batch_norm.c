@@ -23,9 +23,18 @@ enum {
 };
 
 typedef double doubles __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
-typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-#define WIDEN(x) __builtin_convertvector(*(const floats *)(x), doubles)
+/* Vectors are handed from function to function, but all of those are inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/* Element by element: gcc 12 makes halves of a __builtin_convertvector. */
+static inline __attribute__((always_inline)) doubles widen(const float *x)
+{
+    doubles wide;
+    for (int i = 0; i < LANES; i++)
+        wide[i] = (double)x[i];
+    return wide;
+}
 
 /* Rows of some channels, `pitch` values apart, whose values and products are summed. */
 typedef struct bn_rows {
@@ -49,7 +58,7 @@ static inline __attribute__((always_inline)) void add_values(int vectors, bn_row
     for (int64_t r = 0; r < v.rows; r++, v.x += v.pitch) {
         __builtin_prefetch(v.next_x + r * LANES * MANY);
         for (int i = 0; i < vectors; i++) {
-            doubles x = WIDEN(v.x + i * LANES);
+            doubles x = widen(v.x + i * LANES);
             sum[i] += x;
             product[i] += x * x;
         }
@@ -67,15 +76,15 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
     for (int i = 0; i < vectors; i++) {
         sum[i] = *(const doubles *)(v.sum + i * LANES);
         product[i] = *(const doubles *)(v.product + i * LANES);
-        mean[i] = WIDEN(v.mean + i * LANES);
+        mean[i] = widen(v.mean + i * LANES);
     }
     for (int64_t r = 0; r < v.rows; r++, v.grad += v.pitch, v.x += v.pitch) {
         __builtin_prefetch(v.next_grad + r * LANES * MANY);
         __builtin_prefetch(v.next_x + r * LANES * MANY);
         for (int i = 0; i < vectors; i++) {
-            doubles grad = WIDEN(v.grad + i * LANES);
+            doubles grad = widen(v.grad + i * LANES);
             sum[i] += grad;
-            product[i] += grad * (WIDEN(v.x + i * LANES) - mean[i]);
+            product[i] += grad * (widen(v.x + i * LANES) - mean[i]);
         }
     }
     for (int i = 0; i < vectors; i++) {
