@@ -86,39 +86,55 @@ static inline __attribute__((always_inline)) void add_errors(const channels *r)
     }
 }
 
-OCT_CLONES void oct_conv_grad_codes(const oct_conv_plan *p, const oct_grad_codes *c)
+/* The hash of a row: mix of Wellons, github.com/skeeto/hash-prospector. */
+static inline uint32_t hash_row(uint32_t key, uint32_t row)
 {
-    const oct_conv_shape *s = &p->config.shape;
-    const int64_t outs = s->out_c / s->groups, bytes_of_group = oct_round_up(outs, OCT_WORD);
-    const int64_t groups = outs == bytes_of_group ? 1 : s->groups, n = s->out_c / groups;
+    uint32_t hash = key + row * golden;
+    hash = (hash ^ hash >> 16) * 0x7feb352d;
+    hash = (hash ^ hash >> 15) * 0x846ca68b;
+    return hash ^ hash >> 16;
+}
+
+/* Codes all rows of the group whose first channel is `first`; r: its first row. */
+static inline __attribute__((always_inline)) void code_group(const oct_conv_plan *p,
+                                                             const oct_grad_codes *c, channels r,
+                                                             int64_t first, const bool wide)
+{
+    const int64_t filled = oct_round_up(r.n, OCT_WORD), outs = p->config.shape.out_c;
     hashes steps;
     for (int i = 0; i < LANES; i++)
         steps[i] = (uint32_t)i * golden;
     for (int64_t i = 0; i < c->rows; i++) {
-        uint32_t hash = c->key + (uint32_t)(c->position + i) * golden;
-        hash =
-            (hash ^ hash >> 16) * 0x7feb352d; /* mix: Wellons, github.com/skeeto/hash-prospector */
-        hash = (hash ^ hash >> 15) * 0x846ca68b;
-        hash ^= hash >> 16;
-        for (int64_t g = 0; g < groups; g++) {
-            const int64_t to = i * (int64_t)p->grad_row_bytes + g * bytes_of_group;
-            const channels r = {.n = n,
-                                .grad = c->grad + i * s->out_c + g * n,
-                                .factor = c->factor + g * n,
-                                .hash = hash + (uint32_t)(g * n) * golden,
-                                .flip = c->flip,
-                                .codes = c->codes + to,
-                                .low = c->low ? c->low + to : NULL,
-                                .errors = c->errors};
-            if (c->low)
-                code_row(&r, &steps, true);
-            else
-                code_row(&r, &steps, false);
-            if (c->errors) add_errors(&r);
-            for (int64_t o = n; o < bytes_of_group; o++) { /* what fills a group up: zeros */
-                r.codes[o] = c->flip;
-                if (c->low) r.low[o] = c->flip;
-            }
+        r.hash = hash_row(c->key, (uint32_t)(c->position + i)) + (uint32_t)first * golden;
+        code_row(&r, &steps, wide);
+        if (r.errors) add_errors(&r);
+        for (int64_t o = r.n; o < filled; o++) { /* what fills a group up: zeros */
+            r.codes[o] = r.flip;
+            if (wide) r.low[o] = r.flip;
         }
+        r.grad += outs;
+        r.codes += p->grad_row_bytes;
+        if (wide) r.low += p->grad_row_bytes;
+    }
+}
+
+OCT_CLONES void oct_conv_grad_codes(const oct_conv_plan *p, const oct_grad_codes *c)
+{
+    const oct_conv_shape *s = &p->config.shape;
+    const int64_t outs = s->out_c / s->groups;
+    const int64_t groups = outs % OCT_WORD == 0 ? 1 : s->groups, n = s->out_c / groups;
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t to = g * oct_round_up(n, OCT_WORD);
+        const channels r = {.n = n,
+                            .grad = c->grad + g * n,
+                            .factor = c->factor + g * n,
+                            .flip = c->flip,
+                            .codes = c->codes + to,
+                            .low = c->low ? c->low + to : NULL,
+                            .errors = c->errors};
+        if (c->low)
+            code_group(p, c, r, g * n, true);
+        else
+            code_group(p, c, r, g * n, false);
     }
 }
