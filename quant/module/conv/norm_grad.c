@@ -15,7 +15,9 @@
 
 typedef float f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t s32x8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double f64x8 __attribute__((vector_size(64), aligned(8), may_alias));
+/* Sums, which stay in registers over a loop, are no wider than AVX2's vectors: gcc 12 keeps wider ones in memory there. */
+typedef double f64x4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef double f64x8 __attribute__((vector_size(64)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -23,6 +25,7 @@ typedef double f64x8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef struct variant {
     bool values; /* x^ is there as values; otherwise it comes from accumulators */
     bool bytes;  /* eight elements have one byte of the mask */
+    bool raises; /* sums are taken with the largest magnitudes */
 } variant;
 
 /* Clears those of eight elements whose bits, the lowest eight, are 0. */
@@ -86,62 +89,13 @@ INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
     return !r->mask || (r->mask[bit / 8] >> bit % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
-/* Adds one row's gradient g, and g times the normalized input x^, of eight channels. */
-INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, const normalizer *f,
-                           int64_t ahead, int64_t i, f64x8 *sum, f64x8 *product)
-{
-    const f64x8 g = __builtin_convertvector(grad_at(kind, r, ahead, i), f64x8);
-    *sum += g;
-    *product +=
-        g * __builtin_convertvector(normalized_at(kind, &r->normalized, f, ahead, i), f64x8);
-}
-
-INLINE void sum_channel(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
-{
-    for (int64_t i = c; i < r->rows * n; i += n) {
-        const double g = (double)grad_scalar(r, i);
-        total[c] += g;
-        total[n + c] += g * (double)normalized_scalar(&r->normalized, c, i);
-    }
-}
-
-/* Adds sums over rows of gradient g and of g x^ (normalized input) to total (2, n): of 16 channels, then 8, then 1. */
-INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total)
-{
-    const int64_t end = r->rows * n;
-    int64_t c = r->first_channel;
-    const int64_t last = r->end_channel;
-    for (; c + 16 <= last; c += 16) {
-        const normalizer f0 = read_normalizer(kind, &r->normalized, c),
-                         f1 = read_normalizer(kind, &r->normalized, c + 8);
-        f64x8 *sum = (f64x8 *)(total + c), *product = (f64x8 *)(total + n + c);
-        f64x8 s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
-        for (int64_t i = c; i < end; i += n) {
-            sum_8_channels(kind, r, &f0, end, i, &s0, &p0);
-            sum_8_channels(kind, r, &f1, end, i + 8, &s1, &p1);
-        }
-        sum[0] = s0;
-        sum[1] = s1;
-        product[0] = p0;
-        product[1] = p1;
-    }
-    for (; c + 8 <= last; c += 8) {
-        const normalizer f = read_normalizer(kind, &r->normalized, c);
-        f64x8 s = *(f64x8 *)(total + c), p = *(f64x8 *)(total + n + c);
-        for (int64_t i = c; i < end; i += n)
-            sum_8_channels(kind, r, &f, end, i, &s, &p);
-        *(f64x8 *)(total + c) = s;
-        *(f64x8 *)(total + n + c) = p;
-    }
-    for (; c < last; c++)
-        sum_channel(r, n, c, total);
-}
-
 /* Raises eight bits of magnitudes to those of values. */
 INLINE s32x8 raise(s32x8 most, f32x8 v)
 {
-    const s32x8 bits = (s32x8)v & INT32_MAX, above = bits > most;
-    return (bits & above) | (most & ~above);
+    const s32x8 bits = (s32x8)v & INT32_MAX;
+    for (int i = 0; i < 8; i++)
+        most[i] = bits[i] > most[i] ? bits[i] : most[i];
+    return most;
 }
 
 OCT_CLONES
@@ -156,49 +110,99 @@ void oct_grad_raise(int64_t rows, int64_t n, const float *grad, int32_t *restric
         }
 }
 
-/* Raises most (2, n) to the largest magnitudes of gradient and normalized input in rows: of 8 channels, then of one. */
-INLINE void raise_rows(const variant kind, const oct_norm_rows *r, int64_t n, int32_t *most)
+/* Of eight channels: sums of g (gradient) and of g x^ (normalized input), and the largest magnitudes of both. */
+typedef struct octet_sums {
+    f64x4 grad[2], product[2];
+    s32x8 most_grad, most_normalized;
+} octet_sums;
+
+INLINE f64x4 half_of(f64x8 v, const int half)
 {
-    const int64_t end = r->rows * n, last = r->end_channel;
-    int64_t c = r->first_channel;
-    for (; c + 8 <= last; c += 8) {
-        const normalizer f = read_normalizer(kind, &r->normalized, c);
-        s32x8 grad = *(s32x8 *)(most + c), normalized = *(s32x8 *)(most + n + c);
-        for (int64_t i = c; i < end; i += n) {
-            grad = raise(grad, grad_at(kind, r, end, i));
-            normalized = raise(normalized, normalized_at(kind, &r->normalized, &f, end, i));
-        }
-        *(s32x8 *)(most + c) = grad;
-        *(s32x8 *)(most + n + c) = normalized;
+    return half == 0 ? __builtin_shufflevector(v, v, 0, 1, 2, 3)
+                     : __builtin_shufflevector(v, v, 4, 5, 6, 7);
+}
+
+/* Adds eight channels of all rows from channel c on to total (2, n), and raises most (2, n). */
+INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
+                           double *total, int32_t *most)
+{
+    const int64_t end = r->rows * n;
+    const normalizer f = read_normalizer(kind, &r->normalized, c);
+    f64x4 *sum = (f64x4 *)(total + c), *product = (f64x4 *)(total + n + c);
+    octet_sums t = {.grad = {sum[0], sum[1]}, .product = {product[0], product[1]}};
+    if (kind.raises) {
+        t.most_grad = *(const s32x8 *)(most + c);
+        t.most_normalized = *(const s32x8 *)(most + n + c);
     }
-    for (; c < last; c++)
-        for (int64_t i = c; i < end; i += n) {
-            oct_grad_raise(1, 1, &(float){grad_scalar(r, i)}, most + c);
-            oct_grad_raise(1, 1, &(float){normalized_scalar(&r->normalized, c, i)}, most + n + c);
+    for (int64_t i = c; i < end; i += n) {
+        const f32x8 g = grad_at(kind, r, end, i);
+        const f32x8 x = normalized_at(kind, &r->normalized, &f, end, i);
+        const f64x8 wide_g = __builtin_convertvector(g, f64x8);
+        const f64x8 wide_x = __builtin_convertvector(x, f64x8);
+        for (int half = 0; half < 2; half++) {
+            t.grad[half] += half_of(wide_g, half);
+            t.product[half] += half_of(wide_g, half) * half_of(wide_x, half);
         }
+        if (!kind.raises) continue;
+        t.most_grad = raise(t.most_grad, g);
+        t.most_normalized = raise(t.most_normalized, x);
+    }
+    for (int half = 0; half < 2; half++) {
+        sum[half] = t.grad[half];
+        product[half] = t.product[half];
+    }
+    if (!kind.raises) return;
+    *(s32x8 *)(most + c) = t.most_grad;
+    *(s32x8 *)(most + n + c) = t.most_normalized;
+}
+
+/* The same of one channel. */
+INLINE void sum_channel(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
+                        double *total, int32_t *most)
+{
+    for (int64_t i = c; i < r->rows * n; i += n) {
+        const float g = grad_scalar(r, i), x = normalized_scalar(&r->normalized, c, i);
+        total[c] += (double)g;
+        total[n + c] += (double)g * (double)x;
+        if (!kind.raises) continue;
+        oct_grad_raise(1, 1, &g, most + c);
+        oct_grad_raise(1, 1, &x, most + n + c);
+    }
+}
+
+INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total,
+                     int32_t *most)
+{
+    int64_t c = r->first_channel;
+    for (; c + 8 <= r->end_channel; c += 8)
+        sum_8_channels(kind, r, n, c, total, most);
+    for (; c < r->end_channel; c++)
+        sum_channel(kind, r, n, c, total, most);
 }
 
 /* Calls a loop with the variant for these rows of n channels as its first argument, a constant. */
-#define CALL_VARIANT(r, n, loop, ...)                                                              \
+#define CALL_VARIANT(r, n, raising, loop, ...)                                                     \
     do {                                                                                           \
         const bool bytes =                                                                         \
             (r)->mask && (r)->first % 8 == 0 && (r)->first_channel % 8 == 0 && (n) % 8 == 0;       \
         if ((r)->normalized.values && bytes)                                                       \
-            loop((variant){.values = true, .bytes = true}, __VA_ARGS__);                           \
+            loop((variant){true, true, raising}, __VA_ARGS__);                                     \
         else if ((r)->normalized.values)                                                           \
-            loop((variant){.values = true}, __VA_ARGS__);                                          \
+            loop((variant){true, false, raising}, __VA_ARGS__);                                    \
         else if (bytes)                                                                            \
-            loop((variant){.bytes = true}, __VA_ARGS__);                                           \
+            loop((variant){false, true, raising}, __VA_ARGS__);                                    \
         else                                                                                       \
-            loop((variant){0}, __VA_ARGS__);                                                       \
+            loop((variant){false, false, raising}, __VA_ARGS__);                                   \
     } while (0)
 
 OCT_CLONES
 static void sum_part(const oct_norm_rows *r, int64_t n, double *total, int32_t *most)
 {
     const oct_norm_rows rows = *r; /* a copy, which no write to total can change */
-    CALL_VARIANT(r, n, sum_rows, &rows, n, total);
-    if (most) CALL_VARIANT(r, n, raise_rows, &rows, n, most);
+    if (most)
+        CALL_VARIANT(r, n, true, sum_rows, &rows, n, total, most);
+    else
+        CALL_VARIANT(r, n, false, sum_rows, &rows, n, total, NULL);
 }
 
 /* x^ of 16-bit inputs, whose accumulators have 64 bits. */
@@ -397,7 +401,7 @@ void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const fl
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows rows = *r;
-    CALL_VARIANT(r, v->n, live_rows, &norm, &rows, factor, clips, out);
+    CALL_VARIANT(r, v->n, false, live_rows, &norm, &rows, factor, clips, out);
 }
 
 OCT_CLONES
