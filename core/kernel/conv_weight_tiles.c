@@ -30,7 +30,6 @@ enum {
     SUMS = OCT_TILES_ROWS * OCT_TILES_COLUMNS, /* of a point */
 };
 
-typedef int8_t gradients OCT_VECTOR(OCT_WINOGRAD_LANES);
 typedef float floats_of_lanes OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
 
@@ -114,10 +113,8 @@ transform_gradients_as(const oct_weight_plan *p, const layout *l, const int8_t *
                 oct_winograd_lanes rows[4][2], *to = two[i];
                 for (int x = 0; x < 2; x++) {
                     const int8_t *from = copied + c + (2 * i + x) * pixel;
-                    rows[0][x] =
-                        __builtin_convertvector(*(const gradients *)from, oct_winograd_lanes);
-                    rows[3][x] = __builtin_convertvector(*(const gradients *)(from + line),
-                                                         oct_winograd_lanes);
+                    OCT_WINOGRAD_WIDEN(from, rows[0][x]);
+                    OCT_WINOGRAD_WIDEN(from + line, rows[3][x]);
                     rows[1][x] = rows[0][x] + rows[3][x];
                     rows[2][x] = rows[0][x] - rows[3][x];
                 }

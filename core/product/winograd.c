@@ -11,7 +11,6 @@
 enum {
     LANES = OCT_WINOGRAD_LANES,
     SUMS = OCT_WINOGRAD_SUMS,
-    MOST_POINTS = 36,
     COLUMNS = 16, /* whose sums are made at once: whole panels */
     /* Tiles of a block, half of it where they are of 4 x 4: their codes and sums stay in the second-level cache, and
      * weights are read for enough of them. */
@@ -158,20 +157,23 @@ INLINE void transform_six(const lanes d[6], lanes points[6])
     points[5] = (d[5] - d[3]) - 4 * near;
 }
 
-INLINE void transform_tile(const uint8_t *d, int64_t line, int64_t pixel, lanes *points)
+/* Makes B^T d B of 16 channels of a tile of 4 x 4 results, from one point to the next `plane` bytes apart. */
+INLINE void transform_tile(const uint8_t *d, int64_t line, int64_t pixel, int64_t plane, char *to)
 {
-    typedef uint8_t codes OCT_VECTOR(LANES);
     lanes columns[6][6]; /* [x][point] */
     for (int x = 0; x < 6; x++) {
         lanes c[6];
         for (int y = 0; y < 6; y++)
-            c[y] = __builtin_convertvector(*(const codes *)(d + y * line + x * pixel), lanes);
+            OCT_WINOGRAD_WIDEN(d + y * line + x * pixel, c[y]);
         transform_six(c, columns[x]);
     }
     for (int y = 0; y < 6; y++) {
         const lanes row[6] = {columns[0][y], columns[1][y], columns[2][y],
                               columns[3][y], columns[4][y], columns[5][y]};
-        transform_six(row, points + 6 * y);
+        lanes points[6];
+        transform_six(row, points);
+        for (int x = 0; x < 6; x++, to += plane)
+            *(lanes *)to = points[x];
     }
 }
 
@@ -191,12 +193,13 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
         for (int64_t c = 0; c < channels; c += LANES) {
             const int64_t at = oct_min_i64(c, channels - LANES);
             char *to = planes + 2 * (tile * channels + at);
-            lanes points[MOST_POINTS];
-            if (w->side == 4)
-                transform_tile(copied + at, line, channels, points);
-            else
-                oct_winograd_codes(copied + at, line, channels, 0, points);
-            for (int i = 0; i < w->points; i++, to += plane)
+            if (w->side == 4) {
+                transform_tile(copied + at, line, channels, plane, to);
+                continue;
+            }
+            lanes points[OCT_WINOGRAD_POINTS];
+            oct_winograd_codes(copied + at, line, channels, 0, points);
+            for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, to += plane)
                 *(lanes *)to = points[i];
         }
 }

@@ -56,17 +56,21 @@ typedef struct oct_winograd_lines {
 void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t first, int64_t count,
                        void *to);
 
+/* Widens 16 codes, from `from` on, element by element: gcc 12 makes two halves of a __builtin_convertvector. */
+#define OCT_WINOGRAD_WIDEN(from, lanes)                                                            \
+    for (int lane_ = 0; lane_ < OCT_WINOGRAD_LANES; lane_++)                                       \
+    (lanes)[lane_] = (from)[lane_]
+
 /* Makes B^T d B of 16 channels of a tile: pixels and lines of d, less `zero`, are pixel and line codes apart. */
 static inline __attribute__((always_inline)) void
 oct_winograd_codes(const uint8_t *d, int64_t line, int64_t pixel, int16_t zero,
                    oct_winograd_lanes points[OCT_WINOGRAD_POINTS])
 {
-    typedef uint8_t codes OCT_VECTOR(OCT_WINOGRAD_LANES);
     oct_winograd_lanes rows[4][4];
     for (int x = 0; x < 4; x++, d += pixel) {
         oct_winograd_lanes c[4];
         for (int y = 0; y < 4; y++)
-            c[y] = __builtin_convertvector(*(const codes *)(d + y * line), oct_winograd_lanes);
+            OCT_WINOGRAD_WIDEN(d + y * line, c[y]);
         rows[0][x] = c[0] - c[2];
         rows[1][x] = c[1] + c[2] - (int16_t)(2 * zero); /* from the other rows it cancels out */
         rows[2][x] = c[2] - c[1];
