@@ -41,7 +41,8 @@ INLINE __m256i first_lanes(int64_t count)
 
 INLINE lanes read_lanes(const int32_t *acc, int64_t count)
 {
-    return (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
+    return count >= LANES ? (lanes)load(acc)
+                          : (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
 }
 
 INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
@@ -307,44 +308,62 @@ INLINE floats everywhere(float value)
     return (floats){0} + value;
 }
 
-/* Makes codes, mask and range of LANES accumulators. */
-INLINE void requantize_vector(const bool masked, const bool ranged, const bool added,
-                              const int32_t *acc, int64_t channel, uint8_t *to, requantizer *z)
+/* What is made of accumulators: codes, and the mask's bits, the range of v, with a second addend. */
+typedef struct made {
+    bool masked, ranged, added;
+} made;
+
+/* Requantizes 1, 2 or 4 vectors of neighbouring accumulators. */
+INLINE void requantize_vectors(const int vectors, const made kind, const int32_t *acc,
+                               int64_t channel, uint8_t *to, requantizer *z)
 {
-    const floats v = values_of(&z->constants, added, read_lanes(acc, LANES), channel, to);
-    store_codes(to, codes_of(&z->constants, v, v, v, v), 0);
-    if (masked) oct_bits_put(&z->bits, pass_of(v, z->lo, z->hi, z->floor, z->six), LANES);
-    if (ranged) {
-        const floats clipped = smaller(larger(v, z->floor), z->six);
-        z->least = smaller(clipped, z->least);
-        z->most = larger(clipped, z->most);
+    floats v[4];
+    for (int i = 0; i < vectors; i++)
+        v[i] = values_of(&z->constants, kind.added, read_lanes(acc + i * LANES, LANES),
+                         channel + i * LANES, to + i * LANES);
+    const bytes codes = codes_of(&z->constants, v[0], v[vectors > 1 ? 1 : 0],
+                                 v[vectors > 2 ? 2 : 0], v[vectors > 2 ? 3 : 0]);
+    if (vectors == 4)
+        memcpy(to, &codes, sizeof codes);
+    else
+        for (int i = 0; i < vectors; i++)
+            store_codes(to + i * LANES, codes, i);
+    for (int i = 0; i < vectors; i++) {
+        if (kind.masked)
+            oct_bits_put(&z->bits, pass_of(v[i], z->lo, z->hi, z->floor, z->six), LANES);
+        if (kind.ranged) {
+            const floats clipped = smaller(larger(v[i], z->floor), z->six);
+            z->least = smaller(clipped, z->least);
+            z->most = larger(clipped, z->most);
+        }
     }
 }
 
 /* The same of one accumulator, whose code is code i of the call. */
-INLINE void requantize_one(const bool masked, const bool ranged, int32_t acc, int64_t channel,
-                           int64_t i, uint8_t *to, requantizer *z)
+INLINE void requantize_one(const made kind, int32_t acc, int64_t channel, int64_t i, uint8_t *to,
+                           requantizer *z)
 {
     const float v = oct_requant_value(z->constants.q, i, channel, acc);
     bool pass;
     *to = oct_requant_one(v, &z->limits, &pass);
-    if (masked) oct_bits_put(&z->bits, pass, 1);
-    if (ranged) {
+    if (kind.masked) oct_bits_put(&z->bits, pass, 1);
+    if (kind.ranged) {
         const float clipped = oct_requant_clip(v, &z->limits);
         oct_requant_range_merge(z->range, clipped, clipped);
     }
 }
 
-/* Makes codes of rows of accumulators (oct_requant). masked, ranged, added: with the bits of the gradient's mask, with
- * the range of v, with a second addend. */
+/* Makes codes of rows of accumulators (oct_requant). */
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
                           const oct_acc_rows *rows, const oct_requant *q)
 {
     const int64_t n = rows->n;
     const int32_t *acc = rows->acc;
     uint8_t *to = rows->y;
+    const oct_requant own = *q; /* which no write of codes can change */
+    const made kind = {masked, ranged, added};
     const oct_requant_limits limits = oct_requant_limits_of(q);
-    requantizer z = {.constants = coder_of(q, rows->y),
+    requantizer z = {.constants = coder_of(&own, rows->y),
                      .limits = limits,
                      .lo = everywhere(limits.lo),
                      .hi = everywhere(limits.hi),
@@ -356,10 +375,14 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
                      .bits = {.out = rows->mask}};
     for (int64_t i = 0; i < rows->m; i++, acc += n, to += n) {
         int64_t c = 0;
+        for (; c + 4 * LANES <= n; c += 4 * LANES)
+            requantize_vectors(4, kind, acc + c, c, to + c, &z);
+        for (; c + 2 * LANES <= n; c += 2 * LANES)
+            requantize_vectors(2, kind, acc + c, c, to + c, &z);
         for (; c + LANES <= n; c += LANES)
-            requantize_vector(masked, ranged, added, acc + c, c, to + c, &z);
+            requantize_vectors(1, kind, acc + c, c, to + c, &z);
         for (; c < n; c++)
-            requantize_one(masked, ranged, acc[c], c, i * n + c, to + c, &z);
+            requantize_one(kind, acc[c], c, i * n + c, to + c, &z);
     }
     if (masked) oct_bits_end(&z.bits);
     if (ranged) {
