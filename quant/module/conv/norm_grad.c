@@ -1,4 +1,4 @@
-/* The gradients of a batch norm in a quantized layer, and of what clips after it. Loops keep 16 or 8
+/* The gradients of a batch norm in a quantized layer, and of what clips after it. Loops keep 8
  * channels in registers while the rows go by; sums are taken in double, each channel's terms in order of
  * the rows, so no bit depends on how many channels that are. */
 #include "core/autograd/tape.h"
@@ -111,10 +111,10 @@ void oct_grad_raise(int64_t rows, int64_t n, const float *grad, int32_t *restric
 }
 
 /* Of eight channels: sums of g (gradient) and of g x^ (normalized input), and the largest magnitudes of both. */
-typedef struct octet_sums {
+typedef struct channel_sums {
     f64x4 grad[2], product[2];
     s32x8 most_grad, most_normalized;
-} octet_sums;
+} channel_sums;
 
 INLINE f64x4 half_of(f64x8 v, const int half)
 {
@@ -129,7 +129,7 @@ INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, int64_t n
     const int64_t end = r->rows * n;
     const normalizer f = read_normalizer(kind, &r->normalized, c);
     f64x4 *sum = (f64x4 *)(total + c), *product = (f64x4 *)(total + n + c);
-    octet_sums t = {.grad = {sum[0], sum[1]}, .product = {product[0], product[1]}};
+    channel_sums t = {.grad = {sum[0], sum[1]}, .product = {product[0], product[1]}};
     if (kind.raises) {
         t.most_grad = *(const s32x8 *)(most + c);
         t.most_normalized = *(const s32x8 *)(most + n + c);
@@ -170,6 +170,7 @@ INLINE void sum_channel(const variant kind, const oct_norm_rows *r, int64_t n, i
     }
 }
 
+/* Adds sums over rows to total (2, n), and raises most: of eight channels at once, then of one. */
 INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total,
                      int32_t *most)
 {
@@ -186,13 +187,13 @@ INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, doub
         const bool bytes =                                                                         \
             (r)->mask && (r)->first % 8 == 0 && (r)->first_channel % 8 == 0 && (n) % 8 == 0;       \
         if ((r)->normalized.values && bytes)                                                       \
-            loop((variant){true, true, raising}, __VA_ARGS__);                                     \
+            loop((variant){.raises = raising, .values = true, .bytes = true}, __VA_ARGS__);        \
         else if ((r)->normalized.values)                                                           \
-            loop((variant){true, false, raising}, __VA_ARGS__);                                    \
+            loop((variant){.raises = raising, .values = true}, __VA_ARGS__);                       \
         else if (bytes)                                                                            \
-            loop((variant){false, true, raising}, __VA_ARGS__);                                    \
+            loop((variant){.raises = raising, .bytes = true}, __VA_ARGS__);                        \
         else                                                                                       \
-            loop((variant){false, false, raising}, __VA_ARGS__);                                   \
+            loop((variant){.raises = raising}, __VA_ARGS__);                                       \
     } while (0)
 
 OCT_CLONES
