@@ -104,7 +104,21 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define PANEL_MADD(sum, word, w) add_pair(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#define PANEL_MORE
 #include "core/product/panel.h"
+
+#define PANEL_NAME pairs_and_requantize
+#define PANEL_ELEMENT uint8_t
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
+#include "core/product/panel.h"
+
+static void pairs_codes(const oct_product *p, const oct_requant *q)
+{
+    const coder z = coder_of(q, p->acc);
+    oct_product with_coder = *p;
+    with_coder.epilogue = &z;
+    pairs_and_requantize(&with_coder);
+}
 
 OCT_REQUANTIZE(requantize_as)
 
@@ -112,4 +126,5 @@ const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
     OCT_SIMD_TABLE(pack_tile, product_of_pairs),
+    .pairs_codes = pairs_codes,
 };

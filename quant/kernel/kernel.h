@@ -101,6 +101,7 @@ typedef struct oct_kernel {
      * never in memory. Element 0 of q's columns and of its addend is element 0 of the call's; acc of p
      * are codes, and nothing is added to them. NULL: there is only one after the other. */
     void (*product_codes)(const oct_product *p, const oct_requant *q);
+    void (*pairs_codes)(const oct_product *p, const oct_requant *q); /* of bytes.pairs */
     void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);
 
     /* Turns rows of int32 accumulators into codes. */

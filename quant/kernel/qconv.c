@@ -86,7 +86,7 @@ static void multiply_columns(const worker *w, const oct_product *rows, columns c
     const int64_t channel = c.group * (s->out_c / s->groups) + c.first;
     oct_product p = *rows;
     p.panel_bytes = oct_panel_bytes(kernel, plan->taps, plan->run);
-    p.x = (const char *)rows->x + c.group * (s->in_c / s->groups);
+    p.x = (const char *)rows->x + c.group * (s->in_c / s->groups) * plan->term_bytes;
     p.packed = (const char *)w->pass->packed + c.group * plan->group_bytes +
                c.first / kernel->bytes.col_tile * p.panel_bytes;
     p.n = c.count;
@@ -94,10 +94,10 @@ static void multiply_columns(const worker *w, const oct_product *rows, columns c
         uint8_t *to = (uint8_t *)out + channel;
         const oct_requant q = requant_at(w, channel, to);
         p.acc = to;
-        kernel->product_codes(&p, &q);
+        (plan->term_bytes > 1 ? kernel->pairs_codes : kernel->product_codes)(&p, &q);
     } else {
         p.acc = (int32_t *)out + channel;
-        kernel->bytes.product(&p);
+        (plan->term_bytes > 1 ? kernel->bytes.pairs : kernel->bytes.product)(&p);
     }
 }
 
@@ -126,13 +126,26 @@ static void move_largest_first(oct_product *p, int64_t count)
     }
 }
 
-/* Multiplies a block whose rows are windows in x itself, class by class of the taps that the padding leaves. */
+OCT_CLONES
+static void widen_codes(int64_t n, const uint8_t *restrict codes, int16_t *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = codes[i];
+}
+
+/* Multiplies a block whose rows are windows in x itself, or in a widened copy of whole samples, class by class of the taps
+ * that the padding leaves. */
 static void multiply_window_block(const worker *w, const block *b, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_window *window = &plan->window;
     const oct_conv_window_block *lines = &window->blocks[b->line / plan->lines];
-    const uint8_t *x = (const uint8_t *)w->pass->x + b->sample * window->x_bytes;
+    const int64_t sample = window->x_bytes / plan->term_bytes; /* codes */
+    const uint8_t *x = (const uint8_t *)w->pass->x + b->sample * sample;
+    if (plan->term_bytes > 1) {
+        widen_codes(b->samples * sample, x, (int16_t *)(void *)w->stripe);
+        x = w->stripe;
+    }
     OCT_ASSERT(window->period == plan->period && lines->position == b->line * plan->shape.out_w);
     const oct_conv_window_class *class = &window->classes[lines->first_class];
     oct_product p[CLASSES];
@@ -159,23 +172,36 @@ static void extract_bytes(int64_t n, const uint16_t *restrict codes, int shift,
         out[i] = (uint8_t)(codes[i] >> shift);
 }
 
+/* Writes `count` times the fill, as codes of the stripe, and returns what follows. */
+static uint8_t *fill_codes(const worker *w, code_bytes bytes, int64_t count, uint8_t *out)
+{
+    if (w->plan->term_bytes > 1)
+        for (int64_t i = 0; i < count; i++)
+            ((int16_t *)(void *)out)[i] = bytes.fill;
+    else
+        memset(out, bytes.fill, (size_t)count);
+    return out + count * w->plan->term_bytes;
+}
+
 /* Copies line y of a sample, or fill if it is outside, with its padding; of 16-bit codes the byte at bytes.shift. */
 static void copy_line(const worker *w, code_bytes bytes, int64_t sample, int64_t y, uint8_t *out)
 {
     const oct_conv_shape *s = &w->plan->shape;
-    const int64_t border = w->plan->border, inner = s->in_w * s->in_c;
+    const int64_t line = w->plan->pitch / w->plan->term_bytes, inner = s->in_w * s->in_c;
     const int64_t at = (sample * s->in_h + y) * inner;
     if (y < 0 || y >= s->in_h) {
-        memset(out, bytes.fill, (size_t)w->plan->pitch);
+        fill_codes(w, bytes, line, out);
         return;
     }
-    memset(out, bytes.fill, (size_t)border);
-    out += border;
+    out = fill_codes(w, bytes, w->plan->border, out);
+    const uint8_t *codes = (const uint8_t *)w->pass->x + at;
     if (w->plan->wide)
         extract_bytes(inner, (const uint16_t *)w->pass->x + at, bytes.shift, out);
+    else if (w->plan->term_bytes > 1)
+        widen_codes(inner, codes, (int16_t *)(void *)out);
     else
-        memcpy(out, (const uint8_t *)w->pass->x + at, (size_t)inner);
-    memset(out + inner, bytes.fill, (size_t)(w->plan->pitch - border - inner));
+        memcpy(out, codes, (size_t)inner);
+    fill_codes(w, bytes, line - w->plan->border - inner, out + inner * w->plan->term_bytes);
 }
 
 /* Copies the input lines that a block's windows cover to the stripe, one sample after another. */

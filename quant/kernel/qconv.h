@@ -24,8 +24,9 @@ typedef struct oct_qconv_plan {
     bool wide;             /* the codes have 16 bits, the accumulators 64; otherwise 8 and 32 */
 
     /* The rest is the business of qconv_plan.c and qconv.c. */
-    bool depthwise;         /* one filter a channel */
-    bool copies;            /* input lines go through the stripe */
+    bool depthwise; /* one filter a channel */
+    bool copies;    /* input lines go through the stripe */
+    int term_bytes; /* of a code that is multiplied: 2 where a copy of the input is widened for bytes.pairs */
     int64_t window_samples; /* of a block, from which on they do not nevertheless; 0: none */
     int64_t taps, run;      /* runs of codes in a window of a group, and their length */
     int64_t border;         /* codes before those of the input in a line of the stripe */

@@ -107,8 +107,10 @@ enum {
     AFFINE_BLOCK_SUMS = 4096,
     MIN_POSITIONS = 64,
     MAX_POSITIONS = 256,
-    SMALL_PLANE = 64,   /* positions: most see the padding */
-    FILLING_SAMPLES = 8 /* whose corners of planes are rows enough for a tile */
+    SMALL_PLANE =
+        64, /* positions: most see the padding; fewer than MIN_POSITIONS, so that a block has whole samples */
+    WIDENED_COLUMNS = 32, /* the fewest that pay for widening codes first */
+    FILLING_SAMPLES = 8   /* whose corners of planes are rows enough for a tile */
 };
 
 static int64_t positions_wanted(const oct_qconv_plan *p)
@@ -183,8 +185,9 @@ static void plan_tables(oct_qconv_plan *p)
         p->table_bytes =
             p->positions * (int64_t)sizeof(oct_row) + p->taps * (int64_t)sizeof(oct_run);
     if (!p->copies || p->window_samples > 0) {
-        const oct_conv_window_layout layout = {.pixel_bytes = s->in_c,
-                                               .tap_words = s->in_c / s->groups / OCT_WORD,
+        const oct_conv_window_layout layout = {.pixel_bytes = s->in_c * p->term_bytes,
+                                               .tap_words =
+                                                   s->in_c / s->groups * p->term_bytes / OCT_WORD,
                                                .acc_stride = s->out_c,
                                                .wanted = positions_wanted(p)};
         oct_conv_window_init(&p->window, s, OCT_FORWARD, &layout);
@@ -198,7 +201,9 @@ static void plan_scratch(oct_qconv_plan *p)
     const oct_conv_shape *s = &p->shape;
     const int64_t stripe = p->winograd.bytes ? p->winograd.scratch_bytes
                            : p->copies       ? p->period * p->stripe_lines * p->pitch + OCT_WORD
-                                             : 0;
+                           : p->term_bytes > 1
+                               ? p->period * s->in_h * s->in_w * s->in_c * p->term_bytes
+                               : 0;
     const int64_t sums = p->positions * s->out_c;
     /* The columns that depthwise kernels interleave, with room for those of every kernel table. */
     const int64_t columns = p->depthwise ? ((s->out_w - 1) * s->stride_w + dilated_width(s)) *
@@ -223,7 +228,7 @@ static void plan_sizes(oct_qconv_plan *p)
     plan_blocks(p);
     const int64_t reach = (s->out_w - 1) * s->stride_w + dilated_width(s);
     p->border = s->pad_left * s->in_c;
-    p->pitch = oct_max_i64(s->pad_left + s->in_w, reach) * s->in_c;
+    p->pitch = oct_max_i64(s->pad_left + s->in_w, reach) * s->in_c * p->term_bytes;
     p->stripe_lines = oct_qconv_stripe_lines(p, p->lines);
     plan_tables(p);
     plan_scratch(p);
@@ -237,6 +242,7 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
     *p = (oct_qconv_plan){.kernel = kernel,
                           .shape = *s,
                           .in = in,
+                          .term_bytes = 1,
                           .wide = oct_codes_dtype(in) == OCT_U16,
                           .depthwise = oct_conv_is_depthwise(s)};
     if (!p->wide)
@@ -251,6 +257,11 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
         p->copies = true;
         p->window_samples = s->out_h * s->out_w < SMALL_PLANE ? FILLING_SAMPLES : 0;
     }
+    if (kernel->pairs_codes && has_tables(p) && !p->wide && !ragged &&
+        s->out_c / s->groups >= WIDENED_COLUMNS) {
+        p->term_bytes = 2;
+        p->copies = p->copies || s->out_h * s->out_w >= SMALL_PLANE;
+    }
     plan_sizes(p);
 }
 
@@ -260,6 +271,7 @@ void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oc
     *p = (oct_qconv_plan){.kernel = kernel,
                           .shape = *s,
                           .in = in,
+                          .term_bytes = 1,
                           .affine = true,
                           .wide = oct_codes_dtype(in) == OCT_U16};
     plan_sizes(p);
@@ -269,20 +281,21 @@ void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oc
 static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 {
     const oct_conv_shape *s = &p->shape;
-    const int64_t words = (p->run + OCT_WORD - 1) / OCT_WORD;
+    const int64_t pixel = s->in_c * p->term_bytes;
+    const int64_t words = divide_up(p->run * p->term_bytes, OCT_WORD);
     oct_row *row = p->rows = memory;
     p->runs = (oct_run *)(void *)(p->rows + p->positions);
     for (int64_t n = 0; n < p->period; n++)
         for (int64_t line = 0; line < p->lines; line++)
             for (int64_t x = 0; x < s->out_w; x++, row++) {
                 const int64_t at = n * p->stripe_lines + line * s->stride_h;
-                *row = (oct_row){.x = at * p->pitch + x * s->stride_w * s->in_c,
+                *row = (oct_row){.x = at * p->pitch + x * s->stride_w * pixel,
                                  .acc = (row - p->rows) * s->out_c};
             }
     for (int64_t i = 0; i < p->taps; i++) {
         const int64_t ky = taps_are_one_run(s) ? i : i / s->kernel_w;
         const int64_t kx = taps_are_one_run(s) ? 0 : i % s->kernel_w;
-        p->runs[i] = (oct_run){.x = ky * s->dilation_h * p->pitch + kx * s->dilation_w * s->in_c,
+        p->runs[i] = (oct_run){.x = ky * s->dilation_h * p->pitch + kx * s->dilation_w * pixel,
                                .tile = i * words,
                                .words = words};
     }
@@ -294,6 +307,19 @@ void oct_qconv_plan_tables(oct_qconv_plan *p, void *memory)
     if (p->copies) write_stripe_tables(p, memory);
     if (!p->copies || p->window_samples > 0)
         oct_conv_window_tables(&p->window, p->copies ? (void *)(p->runs + p->taps) : memory);
+}
+
+/* Packs the weights of n columns for bytes.pairs, in panels as large as those of oct_pack_taps: the terms of a column are
+ * whole words, and each is a number of 16 bits. */
+static void pack_pairs(const oct_qconv_plan *p, int64_t n, const int8_t *codes, int8_t *packed)
+{
+    const int64_t terms = p->taps * p->run, columns = p->kernel->bytes.col_tile;
+    int16_t *to = (int16_t *)(void *)packed;
+    for (int64_t first = 0; first < n; first += columns)
+        for (int64_t i = 0; i < terms; i += 2)
+            for (int64_t c = first; c < first + columns; c++, to += 2)
+                for (int lane = 0; lane < 2; lane++)
+                    to[lane] = c < n ? codes[c * terms + i + lane] : 0;
 }
 
 void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
@@ -313,9 +339,14 @@ void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
         oct_winograd_pack(&p->winograd, codes, 0, s->out_c / p->kernel->bytes.col_tile, packed);
         return;
     }
-    for (int64_t g = 0; g < s->groups; g++)
-        oct_pack_taps(p->kernel, group_o, p->taps, p->run, codes + g * group_o * p->taps * p->run,
-                      (int8_t *)packed + g * p->group_bytes);
+    for (int64_t g = 0; g < s->groups; g++) {
+        const int8_t *of_group = codes + g * group_o * p->taps * p->run;
+        int8_t *to = (int8_t *)packed + g * p->group_bytes;
+        if (p->term_bytes > 1)
+            pack_pairs(p, group_o, of_group, to);
+        else
+            oct_pack_taps(p->kernel, group_o, p->taps, p->run, of_group, to);
+    }
 }
 
 /* Sums may be taken in any order, so positive and negative terms alone are bounds of all partial sums. */

@@ -312,6 +312,32 @@ static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s, int64
     return plan.winograd.bytes != NULL;
 }
 
+/* Columns enough that a table with pairs_codes widens a copy of its input: large planes line by line, small ones as whole
+ * samples, whose windows the padding cuts off; groups, strides, dilation, and panels that are not full. */
+Test(qconv, equals_direct_convolution_of_widened_codes)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        const oct_kernel *kernel = all_kernels[i];
+        if (!runs_here(kernel)) continue;
+        dice d = {.seed = 27};
+        for (int round = 0; round < 24; round++) {
+            const int groups = round % 4 == 3 ? 2 : 1, window = (int)roll_between(&d, 0, 2) * 2 + 1;
+            oct_conv_shape s =
+                shape_of(roll_between(&d, 5, round % 2 ? 8 : 16), roll_between(&d, 5, 16),
+                         4 * groups * roll_between(&d, 1, 5), groups * roll_between(&d, 32, 50),
+                         window, window, (int)roll_between(&d, 1, 2), window / 2, groups);
+            if (round % 6 == 5) s.dilation_h = s.dilation_w = 2;
+            oct_conv_set_out(&s);
+            if (s.out_h < 1 || s.out_w < 1) continue;
+            oct_qconv_plan plan;
+            oct_qconv_plan_init(&plan, kernel, &s, (oct_qparams){.qmax = 255}, 3);
+            const bool widens = kernel->pairs_codes && !plan.winograd.bytes;
+            cr_assert_eq(plan.term_bytes, widens ? 2 : 1);
+            check_conv(kernel, &d, &s, roll_between(&d, 1, 3));
+        }
+    }
+}
+
 /* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end. Tiles of 4 x 4, and
  * in two rounds of five channels for 2 x 2, or as many as 4 x 4 can have. */
 Test(qconv, equals_direct_convolution_by_tiles)
