@@ -29,7 +29,7 @@ TAKE_MAX(u8, uint8_t)
 TAKE_MAX(u16, uint16_t)
 
 /* Moves the window's gradient to where x is the maximum y, and leaves 0: later equal values get nothing. Bits are
- * chosen by masks, which every table's vectors can do without a branch. */
+ * chosen by masks, so that the loop becomes vectors on every instruction set. */
 #define GIVE_GRAD(name, type, is_max)                                                              \
     OCT_CLONES                                                                                     \
     static void give_grad_##name(int64_t n, const type *x, const type *y, float *restrict grad,    \

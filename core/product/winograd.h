@@ -58,8 +58,10 @@ void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t f
 
 /* Widens 16 codes, from `from` on, element by element: gcc 12 makes two halves of a __builtin_convertvector. */
 #define OCT_WINOGRAD_WIDEN(from, lanes)                                                            \
-    for (int lane_ = 0; lane_ < OCT_WINOGRAD_LANES; lane_++)                                       \
-    (lanes)[lane_] = (from)[lane_]
+    do {                                                                                           \
+        for (int lane_ = 0; lane_ < OCT_WINOGRAD_LANES; lane_++)                                   \
+            (lanes)[lane_] = (from)[lane_];                                                        \
+    } while (0)
 
 /* Makes B^T d B of 16 channels of a tile: pixels and lines of d, less `zero`, are pixel and line codes apart. */
 static inline __attribute__((always_inline)) void

@@ -114,10 +114,7 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 
 static void pairs_codes(const oct_product *p, const oct_requant *q)
 {
-    const coder z = coder_of(q, p->acc);
-    oct_product with_coder = *p;
-    with_coder.epilogue = &z;
-    pairs_and_requantize(&with_coder);
+    multiply_to_codes(pairs_and_requantize, p, q);
 }
 
 OCT_REQUANTIZE(requantize_as)

@@ -107,10 +107,9 @@ enum {
     AFFINE_BLOCK_SUMS = 4096,
     MIN_POSITIONS = 64,
     MAX_POSITIONS = 256,
-    SMALL_PLANE =
-        64, /* positions: most see the padding; fewer than MIN_POSITIONS, so that a block has whole samples */
-    WIDENED_COLUMNS = 32, /* the fewest that pay for widening codes first */
-    FILLING_SAMPLES = 8   /* whose corners of planes are rows enough for a tile */
+    SMALL_PLANE = MIN_POSITIONS, /* most see the padding, and a block has whole samples */
+    WIDENED_COLUMNS = 32,        /* the fewest that pay for widening codes first */
+    FILLING_SAMPLES = 8          /* whose corners of planes are rows enough for a tile */
 };
 
 static int64_t positions_wanted(const oct_qconv_plan *p)
@@ -257,7 +256,10 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
         p->copies = true;
         p->window_samples = s->out_h * s->out_w < SMALL_PLANE ? FILLING_SAMPLES : 0;
     }
-    if (kernel->pairs_codes && has_tables(p) && !p->wide && !ragged &&
+    /* Not where a stride of more than two leaves most of the input out. */
+    const bool most_is_seen =
+        s->stride_h <= oct_max_i64(s->kernel_h, 2) && s->stride_w <= oct_max_i64(s->kernel_w, 2);
+    if (kernel->pairs_codes && has_tables(p) && !p->wide && !ragged && most_is_seen &&
         s->out_c / s->groups >= WIDENED_COLUMNS) {
         p->term_bytes = 2;
         p->copies = p->copies || s->out_h * s->out_w >= SMALL_PLANE;

@@ -197,13 +197,19 @@ static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 #define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
-/* Both find the coder of a call in `epilogue`. */
-static void product_codes(const oct_product *p, const oct_requant *q)
+/* A product whose sums become codes finds the coder of a call in `epilogue`, as depthwise does. */
+INLINE void multiply_to_codes(oct_product_fn *product_to_codes, const oct_product *p,
+                              const oct_requant *q)
 {
     const coder z = coder_of(q, p->acc);
     oct_product with_coder = *p;
     with_coder.epilogue = &z;
-    product_and_requantize(&with_coder);
+    product_to_codes(&with_coder);
+}
+
+static void product_codes(const oct_product *p, const oct_requant *q)
+{
+    multiply_to_codes(product_and_requantize, p, q);
 }
 
 static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)

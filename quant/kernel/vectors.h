@@ -308,7 +308,7 @@ INLINE floats everywhere(float value)
     return (floats){0} + value;
 }
 
-/* What is made of accumulators: codes, and the mask's bits, the range of v, with a second addend. */
+/* What is made beside codes: the bits of the gradient's mask, the range of v; added: v has a second addend. */
 typedef struct made {
     bool masked, ranged, added;
 } made;
