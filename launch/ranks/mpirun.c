@@ -248,11 +248,12 @@ oct_status oct_mpirun_find(oct_mpi_launcher *mpirun, double patience_s)
 
 /* Its command line. */
 
-/* Whether a job needs a row. Ranks that leave cores free are not pinned: those of two jobs would share cores. */
+/* Whether a job needs a row. Ranks that leave cores free are not pinned: those of two jobs would share cores. Nor are
+ * those of a job that has some of the host's cores: mpirun counts from the first of all. */
 static bool job_needs(const oct_mpirun_job *job, oct_mpirun_need need)
 {
     const bool alone = !job->hostfile && !job->beyond;
-    const bool pinned = alone && job->threads == 1 && job->ranks == job->cores;
+    const bool pinned = alone && !job->narrowed && job->threads == 1 && job->ranks == job->cores;
     const bool needed[OCT_MPIRUN_NEEDS] = {
         [OCT_MPIRUN_ALWAYS] = true,
         [OCT_MPIRUN_CROWDED] = alone && job->ranks > job->cores,

@@ -71,7 +71,8 @@ bool oct_mpirun_recognize(oct_mpi_launcher *mpirun, const char *said);
 /* What is to be started. */
 typedef struct oct_mpirun_job {
     const oct_args *args;
-    int64_t ranks, threads, cores; /* threads of a rank; cores of this host */
+    int64_t ranks, threads, cores; /* threads of a rank; cores of this host that it may use */
+    bool narrowed;                 /* the host has more, which are for others */
     bool bar; /* progress is a bar, since stderr of the process that starts mpirun is a terminal */
     const char *program; /* the path of octet */
     /* Written by oct_rank_hosts_write for this dialect; NULL: this host alone, or those of an allocation (beyond). */

@@ -337,6 +337,7 @@ static oct_status prepare_launch(launch *l)
                             .cores = oct_machine_cores(),
                             .bar = !l->args->quiet && oct_progress_terminal(),
                             .program = l->program};
+    job->narrowed = job->cores < sysconf(_SC_NPROCESSORS_ONLN);
     l->start.deadline_s = wanted.deadline_s;
     if (!job->beyond) OCT_TRY(check_load(job->ranks, job->threads));
     OCT_TRY(check_recipe(l));

@@ -86,6 +86,11 @@ Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
     cr_assert(has(argv, "--oversubscribe") == 0 && has(argv, "none") == 1, "threads share a core");
     command(&line, 2, 1, 8, argv);
     cr_assert(has(argv, "none") == 1, "two jobs would share the first cores");
+    const oct_mpirun_job narrowed = {
+        .args = &line, .ranks = 2, .threads = 1, .cores = 2, .narrowed = true, .program = "octet"};
+    char number[24];
+    oct_mpirun_command(&open_mpi, &narrowed, number, argv, 128);
+    cr_assert(has(argv, "none") == 1, "they are not the first two of the host");
 }
 
 Test(ranks, passes_on_whether_to_draw_the_bar_unless_asked)

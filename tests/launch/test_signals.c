@@ -380,6 +380,18 @@ Test(signals, ranks_have_the_cores_that_their_parent_was_started_on)
     }
 }
 
+/* mpirun would pin the rank to core 0. */
+Test(signals, ranks_stay_on_the_cores_that_taskset_gave)
+{
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+    must("printf '#!/bin/sh\\n[ $1 = --version ] || echo \"$@\" >asked\\nexec %s \"$@\"\\n' "
+         "$(command -v mpirun) >mpirun; chmod +x mpirun");
+    RUN("bash", "-c", "PATH=$PWD:$PATH exec taskset -c 1 \"$1\" train r.yaml --ranks 1", "bash",
+        OCT_PROGRAM);
+    oct_check_exit(job, 0);
+    must("grep -e '-bind-to none' asked");
+}
+
 /* Where this user may make control groups: half of a processor's time is one core. */
 Test(signals, the_quota_of_a_control_group_counts_as_cores)
 {
