@@ -87,6 +87,11 @@ static bool has_neondot(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }
+
+static bool has_neoni8mm(void)
+{
+    return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
 #endif
 
 typedef struct isa_row {

@@ -1,6 +1,6 @@
 /* Which instruction sets this machine has. OCT_ISA narrows it at run time to the set it names and those
- * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, amx, or on ARM ref, blas, neon, neondot (any other
- * word, the empty one too, is an error at start). */
+ * before it: ref, blas, avx2, avxvnni, avx512vnni, avx512bf16, amx, or on ARM ref, blas, neon, neondot,
+ * neoni8mm (any other word, the empty one too, is an error at start). */
 #pragma once
 
 #include "core/base/status.h"
@@ -18,7 +18,8 @@
     X(AVX512BF16, avx512bf16, X86) /* the same and BF16 */                                         \
     X(AMX, amx, X86)               /* the same and tiles of bytes and of bfloat16 */               \
     X(NEON, neon, ARM)                                                                             \
-    X(NEONDOT, neondot, ARM) /* NEON with the products of four bytes */
+    X(NEONDOT, neondot, ARM)   /* NEON with the products of four bytes */                          \
+    X(NEONI8MM, neoni8mm, ARM) /* NEON with those of eight bytes of two rows and two columns */
 
 typedef enum oct_isa {
 #define X(id, word, architecture) OCT_ISA_##id,

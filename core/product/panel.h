@@ -16,6 +16,13 @@
  *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)   -> PANEL_WORD, PANEL_WEIGHT; at: const char *
  *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
+ * for an instruction that is not for these operands but for similar ones
+ *     PANEL_REST(rest, weight)   -> PANEL_SUM: adds what a tile leaves in the sums of all rows; it is subtracted
+ * for an instruction that multiplies two words of each of two rows
+ *     PANEL_TWO_ROWS             sums of two rows in a panel, which PANEL_MADD takes and gives
+ *     PANEL_BROADCAST(at, next, words), PANEL_TILE_AT(at, words)   `words` words of both rows and as many tiles, 2 or,
+ *                                at the end of a run, 1 and zeros
+ *     PANEL_COMBINE(first, second), PANEL_SPLIT(sums, row)            of PANEL_SUMs; row: 0 or 1
  * for the bfloat16 products of float_kernel.h also
  *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another; the sums
  *                         wait in memory until both are added; blocks of one panel need two accumulators for a sum
@@ -89,20 +96,59 @@ PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
 }
 #endif
 
-PANEL_INLINE PANEL_OWN(_tiles) PANEL_OWN(_load)(const int panels, const char *tile, int64_t stride)
+/* What an instruction takes of a row at once: rows of a block, and words of these; the sums of such rows. */
+#ifdef PANEL_TWO_ROWS
+#define PANEL_TOGETHER 2
+#define PANEL_WORDS(at, next, words) PANEL_BROADCAST(at, next, words)
+#define PANEL_TILES(at, words) PANEL_TILE_AT(at, words)
+
+typedef struct PANEL_OWN(_sums) {
+    PANEL_TWO_ROWS p0, p1, p2, p3;
+} PANEL_OWN(_sums);
+#else
+#define PANEL_TOGETHER 1
+#define PANEL_WORDS(at, next, words) PANEL_BROADCAST(at)
+#define PANEL_TILES(at, words) PANEL_TILE_AT(at)
+#define PANEL_COMBINE(first, second) (first)
+#define PANEL_SPLIT(sums, row) (sums)
+
+typedef PANEL_OWN(_quad) PANEL_OWN(_sums);
+#endif
+
+PANEL_INLINE PANEL_OWN(_sums)
+    PANEL_OWN(_combine)(const PANEL_OWN(_quad) * first, const PANEL_OWN(_quad) * second)
 {
+    (void)second;
+    return (PANEL_OWN(_sums)){
+        PANEL_COMBINE(first->p0, second->p0), PANEL_COMBINE(first->p1, second->p1),
+        PANEL_COMBINE(first->p2, second->p2), PANEL_COMBINE(first->p3, second->p3)};
+}
+
+PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_split)(const PANEL_OWN(_sums) * sums, const int row)
+{
+    (void)row;
+    return (PANEL_OWN(_quad)){PANEL_SPLIT(sums->p0, row), PANEL_SPLIT(sums->p1, row),
+                              PANEL_SPLIT(sums->p2, row), PANEL_SPLIT(sums->p3, row)};
+}
+
+PANEL_INLINE PANEL_OWN(_tiles)
+    PANEL_OWN(_load)(const int panels, const int words, const char *tile, int64_t stride)
+{
+    (void)words;
     PANEL_OWN(_tiles) w;
-    w.p0 = PANEL_TILE_AT(tile);
-    w.p1 = panels > 1 ? PANEL_TILE_AT(tile + stride) : w.p0;
-    w.p2 = panels > 2 ? PANEL_TILE_AT(tile + 2 * stride) : w.p0;
-    w.p3 = panels > 3 ? PANEL_TILE_AT(tile + 3 * stride) : w.p0;
+    w.p0 = PANEL_TILES(tile, words);
+    w.p1 = panels > 1 ? PANEL_TILES(tile + stride, words) : w.p0;
+    w.p2 = panels > 2 ? PANEL_TILES(tile + 2 * stride, words) : w.p0;
+    w.p3 = panels > 3 ? PANEL_TILES(tile + 3 * stride, words) : w.p0;
     return w;
 }
 
-PANEL_INLINE void PANEL_OWN(_step)(const int panels, PANEL_OWN(_quad) * sum, const char *at,
-                                   const PANEL_OWN(_tiles) * w)
+/* next: the same place of the next row, where rows go in twos. */
+PANEL_INLINE void PANEL_OWN(_step)(const int panels, const int words, PANEL_OWN(_sums) * sum,
+                                   const char *at, const char *next, const PANEL_OWN(_tiles) * w)
 {
-    const PANEL_WORD word = PANEL_BROADCAST(at);
+    (void)words, (void)next;
+    const PANEL_WORD word = PANEL_WORDS(at, next, words);
     sum->p0 = PANEL_MADD(sum->p0, word, w->p0);
     if (panels > 1) sum->p1 = PANEL_MADD(sum->p1, word, w->p1);
     if (panels > 2) sum->p2 = PANEL_MADD(sum->p2, word, w->p2);
@@ -136,8 +182,8 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     const char *x##r = r < rows ? x + row[r].x : NULL;
 #define PANEL_STEP(r)                                                                              \
     if (r < rows) {                                                                                \
-        if (both) PANEL_OWN(_step)(panels, &even##r, x##r + at - 4, &v);                           \
-        PANEL_OWN(_step)(panels, &odd##r, x##r + at, &w);                                          \
+        if (both) PANEL_OWN(_step)(panels, 1, &even##r, x##r + at - 4, NULL, &v);                  \
+        PANEL_OWN(_step)(panels, 1, &odd##r, x##r + at, NULL, &w);                                 \
     }
 #define PANEL_KEEP(r)                                                                              \
     if (r < rows) even##r = odd##r, odd##r = zero;
@@ -168,9 +214,9 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
                 int64_t at = run->x + (done + parity) * 4;
                 for (const int64_t last = at + words * 4; at < last;
                      at += 8, tile += 2 * PANEL_TILE) {
-                    const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
+                    const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, 1, tile, stride);
                     const PANEL_OWN(_tiles) v =
-                        both ? PANEL_OWN(_load)(panels, tile - PANEL_TILE, stride) : w;
+                        both ? PANEL_OWN(_load)(panels, 1, tile - PANEL_TILE, stride) : w;
                     PANEL_EACH_ROW(PANEL_STEP)
                 }
                 left -= words;
@@ -191,36 +237,98 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
 #undef PANEL_MERGE
 }
 #else
+/* The sums of what tiles leave in all rows, and a row's without them. */
+PANEL_INLINE void PANEL_OWN(_gather)(const int panels, PANEL_OWN(_quad) * rest,
+                                     const PANEL_OWN(_tiles) * w)
+{
+    (void)panels, (void)rest, (void)w;
+#ifdef PANEL_REST
+    rest->p0 = PANEL_REST(rest->p0, w->p0);
+    if (panels > 1) rest->p1 = PANEL_REST(rest->p1, w->p1);
+    if (panels > 2) rest->p2 = PANEL_REST(rest->p2, w->p2);
+    if (panels > 3) rest->p3 = PANEL_REST(rest->p3, w->p3);
+#endif
+}
+
+PANEL_INLINE PANEL_OWN(_quad)
+    PANEL_OWN(_without)(PANEL_OWN(_quad) sum, const PANEL_OWN(_quad) * rest)
+{
+    (void)rest;
+#ifdef PANEL_REST
+    sum.p0 -= rest->p0, sum.p1 -= rest->p1, sum.p2 -= rest->p2, sum.p3 -= rest->p3;
+#endif
+    return sum;
+}
+
+/* Starts and ends the sums of one row, or of two; the second may be the first once more. */
+PANEL_INLINE PANEL_OWN(_sums) PANEL_OWN(_begin)(const int panels, const PANEL_OWN(_span) * s,
+                                                const oct_row *row, const oct_row *next)
+{
+    const PANEL_ELEMENT *acc = (const PANEL_ELEMENT *)s->p->acc + s->column;
+    const PANEL_OWN(_quad) first = PANEL_OWN(_start)(panels, s, s->p->add, acc + row->acc);
+    if (next == row) return PANEL_OWN(_combine)(&first, &first);
+    const PANEL_OWN(_quad) second = PANEL_OWN(_start)(panels, s, s->p->add, acc + next->acc);
+    return PANEL_OWN(_combine)(&first, &second);
+}
+
+PANEL_INLINE void PANEL_OWN(_finish)(const int panels, const PANEL_OWN(_span) * s,
+                                     const PANEL_OWN(_sums) * sums, const PANEL_OWN(_quad) * rest,
+                                     const oct_row *row, const oct_row *next)
+{
+    PANEL_ELEMENT *acc = (PANEL_ELEMENT *)s->p->acc + s->column;
+    const PANEL_OWN(_quad) first = PANEL_OWN(_without)(PANEL_OWN(_split)(sums, 0), rest);
+    PANEL_OWN(_end)(panels, s, &first, acc + row->acc);
+    if (next == row) return;
+    const PANEL_OWN(_quad) second = PANEL_OWN(_without)(PANEL_OWN(_split)(sums, 1), rest);
+    PANEL_OWN(_end)(panels, s, &second, acc + next->acc);
+}
+
 PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
                                     const oct_row *row)
 {
+#define PANEL_HAS(r) ((r)*PANEL_TOGETHER < rows)
+#define PANEL_ROW(r) (row + (r)*PANEL_TOGETHER)
+#define PANEL_NEXT(r) (PANEL_ROW(r) + ((r)*PANEL_TOGETHER + 1 < rows ? PANEL_TOGETHER - 1 : 0))
 #define PANEL_BEGIN(r)                                                                             \
-    PANEL_OWN(_quad) sum##r = {0};                                                                 \
-    const char *x##r = NULL;                                                                       \
-    if (r < rows) {                                                                                \
-        sum##r = PANEL_OWN(_start)(panels, s, s->p->add, acc + row[r].acc);                        \
-        x##r = x + row[r].x;                                                                       \
+    PANEL_OWN(_sums) sum##r = {0};                                                                 \
+    const char *x##r = NULL, *y##r = NULL;                                                         \
+    if (PANEL_HAS(r)) {                                                                            \
+        sum##r = PANEL_OWN(_begin)(panels, s, PANEL_ROW(r), PANEL_NEXT(r));                        \
+        x##r = x + PANEL_ROW(r)->x;                                                                \
+        y##r = x + PANEL_NEXT(r)->x;                                                               \
     }
 #define PANEL_STEP(r)                                                                              \
-    if (r < rows) PANEL_OWN(_step)(panels, &sum##r, x##r + at, &w);
+    if (PANEL_HAS(r)) PANEL_OWN(_step)(panels, words, &sum##r, x##r + at, y##r + at, &w);
 #define PANEL_END(r)                                                                               \
-    if (r < rows) PANEL_OWN(_end)(panels, s, &sum##r, acc + row[r].acc);
+    if (PANEL_HAS(r)) PANEL_OWN(_finish)(panels, s, &sum##r, &rest, PANEL_ROW(r), PANEL_NEXT(r));
+#define PANEL_MULTIPLY(count)                                                                      \
+    do {                                                                                           \
+        const int words = (count);                                                                 \
+        const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, words, tile, stride);                 \
+        PANEL_OWN(_gather)(panels, &rest, &w);                                                     \
+        PANEL_EACH_ROW(PANEL_STEP)                                                                 \
+        at += words * step, tile += words * PANEL_TILE;                                            \
+    } while (0)
 
     const char *const x = s->p->x;
-    PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
     const int64_t stride = s->p->panel_bytes;
     const int64_t step = s->p->word_step ? s->p->word_step : OCT_WORD;
     const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
+    PANEL_OWN(_quad) rest = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
     PANEL_EACH_ROW(PANEL_BEGIN)
     for (; run < end; run++) {
         const char *tile = s->panel + run->tile * PANEL_TILE;
         const int64_t last = run->x + run->words * step;
-        for (int64_t at = run->x; at < last; at += step, tile += PANEL_TILE) {
-            const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
-            PANEL_EACH_ROW(PANEL_STEP)
-        }
+        int64_t at = run->x;
+        while (at + (PANEL_TOGETHER - 1) * step < last)
+            PANEL_MULTIPLY(PANEL_TOGETHER);
+        if (at < last) PANEL_MULTIPLY(1);
     }
     PANEL_EACH_ROW(PANEL_END)
+#undef PANEL_HAS
+#undef PANEL_ROW
+#undef PANEL_NEXT
+#undef PANEL_MULTIPLY
 #undef PANEL_END
 }
 #endif
@@ -296,6 +404,10 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_BROADCAST
 #undef PANEL_TILE_AT
 #undef PANEL_MADD
+#undef PANEL_REST
+#undef PANEL_TWO_ROWS
+#undef PANEL_COMBINE
+#undef PANEL_SPLIT
 #endif
 #undef PANEL_MORE
 #undef PANEL_NAME
@@ -307,6 +419,9 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_PASTE
 #undef PANEL_OWN
 #undef PANEL_INLINE
+#undef PANEL_TOGETHER
+#undef PANEL_WORDS
+#undef PANEL_TILES
 #undef PANEL_SHAPE
 #undef PANEL_SHAPES
 #undef PANEL_ENTRY

@@ -1,6 +1,6 @@
 /* NEON kernels with sdot, which sums four products s8 x s8 exactly into int32. Unsigned codes are taken as
- * code - 128, which flipping the top bit makes; 128 times the weights' sum, which is missing then, is a
- * property of a tile of weights and is added with each word.
+ * code - 128, which flipping the top bit makes; 128 times the weights' sum, which is missing then, is the same for
+ * all rows of a block (PANEL_REST), and a property of a tap of a depthwise layer.
  *
  * Product: panels of 4 columns.
  */
@@ -9,12 +9,6 @@
 #include <string.h>
 
 enum { COLUMNS = LANES, TILE_BYTES = COLUMNS * OCT_WORD };
-
-/* Weights, and what is missing. */
-typedef struct weights {
-    int8x16_t w;
-    int32x4_t missing;
-} weights;
 
 INLINE int8x16_t less_128(uint8x16_t codes)
 {
@@ -28,29 +22,30 @@ INLINE int8x16_t broadcast(const char *at)
     return less_128(vreinterpretq_u8_u32(vdupq_n_u32(word)));
 }
 
-INLINE weights load_tile(const void *at)
+INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, int8x16_t w)
 {
-    const int8x16_t w = vld1q_s8(at);
-    const int32x4_t sum = vdotq_s32(vdupq_n_s32(0), w, vdupq_n_s8(1));
-    return (weights){w, vshlq_n_s32(sum, 7)};
+    return vdotq_s32(sum, codes, w);
 }
 
-INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, weights t)
+/* Adds -128 times the weights of each column. */
+INLINE int32x4_t add_rest(int32x4_t rest, int8x16_t w)
 {
-    return vdotq_s32(vaddq_s32(sum, t.missing), codes, t.w);
+    return vdotq_s32(rest, w, vdupq_n_s8(-128));
 }
 
-/* Interleaves 16 channels of four lines. */
+/* Interleaves 16 channels of four lines, as code - 128. */
 INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
-    vst4q_u8((uint8_t *)out,
-             ((uint8x16x4_t){{load_codes(at[0], count), load_codes(at[1], count),
-                              load_codes(at[2], count), load_codes(at[3], count)}}));
+    vst4q_s8(out, ((int8x16x4_t){
+                      {less_128(load_codes(at[0], count)), less_128(load_codes(at[1], count)),
+                       less_128(load_codes(at[2], count)), less_128(load_codes(at[3], count))}}));
 }
 
-INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *w)
+INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *at)
 {
-    return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(codes))), load_tile(w));
+    const int8x16_t w = vld1q_s8(at);
+    const int32x4_t rest = add_rest(vdupq_n_s32(0), w);
+    return vdotq_s32(vsubq_s32(sum, rest), vld1q_s8(codes), w);
 }
 
 #define PANEL_ROWS_1 8
@@ -58,18 +53,15 @@ INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_
 #define PANEL_ROWS_3 6
 #define PANEL_ROWS_4 5
 #define PANEL_WORD int8x16_t
-#define PANEL_WEIGHT weights
-#define PANEL_TILE_AT(at) load_tile(at)
+#define PANEL_WEIGHT int8x16_t
+#define PANEL_TILE_AT(at) vld1q_s8((const int8_t *)(const void *)(at))
+#define PANEL_REST(rest, w) add_rest(rest, w)
 #define DEPTHWISE_TAPS 4
 #define DEPTHWISE_CHANNELS 16
 #define DEPTHWISE_MADD(sum, codes, w) add_interleaved(sum, codes, w)
 #include "quant/kernel/simd_table.h"
 
-/* The requantizer is NEON's, which every machine with sdot has. */
-static void requantize(const oct_acc_rows *r, const oct_requant *q)
-{
-    oct_kernel_neon.requantize(r, q);
-}
+OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,

@@ -1,7 +1,7 @@
 /* The functions of every SIMD table: a template that a kernel file includes once, with the vectors of simd.h or vectors.h,
  * and with what it has of its instructions:
  *     COLUMNS, TILE_BYTES                  of a panel (core/product/panel.h); COLUMNS are those of a vector, too
- *     broadcast, add_products              PANEL_BROADCAST, PANEL_MADD
+ *     broadcast, add_products              PANEL_BROADCAST, PANEL_MADD (macros with PANEL_TWO_ROWS)
  *     interleave(at, count, out)           const uint8_t *at[DEPTHWISE_TAPS], whose first count channels may be read
  *                                          (<= DEPTHWISE_CHANNELS) -> DEPTHWISE_CHANNELS words
  * as macros
@@ -185,8 +185,10 @@ static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 #define PANEL_SUM lanes
 #define PANEL_ELEMENT int32_t
 #define PANEL_ZERO() ((lanes){0})
+#ifndef PANEL_TWO_ROWS
 #define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#endif
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #define PANEL_MORE

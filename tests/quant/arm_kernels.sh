@@ -19,6 +19,7 @@ for source in "$root"/core/base/*.c "$root"/core/tensor/*.c "$root"/core/product
     case $source in
     */kernel/a[vm]x* | */kernel/float_a[vm]x*) continue ;;
     */neondot.c) extra=-march=armv8.2-a+dotprod ;;
+    */neoni8mm.c) extra=-march=armv8.2-a+i8mm ;;
     *) extra= ;;
     esac
     echo "$extra -c $source -o $out/$(basename "$source" .c).o"
@@ -28,7 +29,7 @@ if [ "${1-}" = count ]; then
     instructions() { # of arm_count: a line of the emulator's log each
         $EMULATOR max -singlestep -d exec,nochain -D /dev/stdout "$out/arm_count" "$@" | wc -l
     }
-    for table in "bytes ref" "bytes neon" "bytes neondot" "floats ref" "floats neon"; do
+    for table in "bytes ref" "bytes neon" "bytes neondot" "bytes neoni8mm" "floats ref" "floats neon"; do
         one=$(instructions $table 1)
         echo "$table: $(($(instructions $table 2) - one))"
     done

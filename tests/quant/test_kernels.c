@@ -40,6 +40,7 @@ Test(kernel_select, takes_the_best_of_the_set_and_always_ends)
 #elif defined(__aarch64__)
     cr_assert_eq(oct_kernel_select(with_neon), &oct_kernel_neon);
     cr_assert_eq(oct_kernel_select(with_dot), &oct_kernel_neondot);
+    cr_assert_eq(oct_kernel_select(with_dot | 1u << OCT_ISA_NEONI8MM), &oct_kernel_neoni8mm);
 #endif
     cr_assert_eq(oct_kernel_select(0), &oct_kernel_ref);
     cr_assert_eq(all_kernels[OCT_COUNT(all_kernels) - 1], &oct_kernel_ref);
