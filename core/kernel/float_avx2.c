@@ -1,4 +1,5 @@
-/* Float and bfloat16 products with AVX2 and FMA work six rows by two panels of eight columns. */
+/* Float products with AVX2 and FMA work six rows by two panels of eight columns, those of bfloat16 three by two: of their
+ * accumulators the twelve of chains have registers, the sums wait in memory. */
 #include "core/kernel/float_impl.h"
 
 #include <immintrin.h>
@@ -46,6 +47,8 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 #define PANEL_BLOCK OCT_BF16_BLOCK
 #undef PANEL_ROWS_1
 #define PANEL_ROWS_1 6
+#undef PANEL_ROWS_2
+#define PANEL_ROWS_2 3
 #define PANEL_ELEMENT float
 #define PANEL_READ(from, count) read_columns(from, count)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)

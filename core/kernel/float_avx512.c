@@ -2,6 +2,13 @@
  * instruction. */
 #include "core/kernel/float_impl.h"
 
+/* gcc 12 would load a tile again for every row. */
+static inline __m512 in_register(__m512 v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
+
 #define PANEL_NAME f32
 #define PANEL_MORE
 #define PANEL_LANES 16
@@ -29,6 +36,14 @@ void oct_product_f32_avx512(const oct_product *p)
 
 #define PANEL_NAME blocks
 #define PANEL_BLOCK OCT_BF16_BLOCK
+#undef PANEL_ROWS_2
+#define PANEL_ROWS_2 3
+#undef PANEL_ROWS_3
+#define PANEL_ROWS_3 0
+#undef PANEL_ROWS_4
+#define PANEL_ROWS_4 0
+#undef PANEL_TILE_AT
+#define PANEL_TILE_AT(at) in_register(_mm512_loadu_ps(at))
 #define PANEL_ELEMENT float
 #define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)
 #define PANEL_WRITE(to, count, sum) _mm512_mask_storeu_ps(to, oct_first_columns(count), sum)

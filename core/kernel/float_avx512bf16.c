@@ -16,9 +16,9 @@ static inline int32_t word_at(const char *at)
 #define PANEL_LANES 16
 #define PANEL_TILE 64
 #define PANEL_ROWS_1 8
-#define PANEL_ROWS_2 8
-#define PANEL_ROWS_3 8
-#define PANEL_ROWS_4 6
+#define PANEL_ROWS_2 3
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
 #define PANEL_SUM __m512
 #define PANEL_ELEMENT float
 #define PANEL_WORD __m512bh

@@ -1,5 +1,5 @@
-/* Float products with NEON work six rows by four panels of four columns, those of bfloat16, which have two accumulators
- * for a sum, three by four.
+/* Float products with NEON work six rows by four panels of four columns, those of bfloat16, which have three accumulators
+ * for a sum, three by three.
  *
  * The instructions for bfloat16 that ARM has are of no use to the definition of its products. BFDOT and BFMMLA add the
  * products of a pair to each other before they are added to the sum, and round to odd unless FPCR.EBF is set.
@@ -46,6 +46,12 @@ static inline void write_columns(float *to, int64_t count, float32x4_t sum)
 
 #define PANEL_NAME blocks
 #define PANEL_BLOCK OCT_BF16_BLOCK
+#undef PANEL_ROWS_2
+#define PANEL_ROWS_2 4
+#undef PANEL_ROWS_3
+#define PANEL_ROWS_3 3
+#undef PANEL_ROWS_4
+#define PANEL_ROWS_4 0
 #define PANEL_ELEMENT float
 #define PANEL_READ(from, count) read_columns(from, count)
 #define PANEL_WRITE(to, count, sum) write_columns(to, count, sum)

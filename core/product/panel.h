@@ -24,8 +24,8 @@
  *                                at the end of a run, 1 and zeros
  *     PANEL_COMBINE(first, second), PANEL_SPLIT(sums, row)            of PANEL_SUMs; row: 0 or 1
  * for the bfloat16 products of float_kernel.h also
- *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another; the sums
- *                         wait in memory until both are added; blocks of one panel need two accumulators for a sum
+ *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another, and both
+ *                         are added to the sum, so that a sum takes three accumulators
  * or, in place of the last two, where sums are not written but become something else at once (and
  * oct_product.add is false),
  *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
@@ -157,84 +157,69 @@ PANEL_INLINE void PANEL_OWN(_step)(const int panels, const int words, PANEL_OWN(
 
 #define PANEL_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #ifdef PANEL_BLOCK
-/* Adds a chain of odd words to that of even ones, and both to what a row has already (add). A block that is not full
- * counts as filled up with zeros, which make +0 of a chain at -0. */
-PANEL_INLINE void PANEL_OWN(_merge)(const int panels, const PANEL_OWN(_span) * s, bool add,
-                                    bool full, const PANEL_OWN(_quad) * even,
-                                    const PANEL_OWN(_quad) * odd, PANEL_ELEMENT *acc)
+/* Adds a chain of odd words to that of even ones, and both to a row's sum. A block that is not full counts as filled up
+ * with zeros, which make +0 of a chain at -0. */
+PANEL_INLINE void PANEL_OWN(_merge)(bool full, PANEL_OWN(_quad) * sum, PANEL_OWN(_quad) * even,
+                                    PANEL_OWN(_quad) * odd)
 {
     const PANEL_SUM zero = PANEL_ZERO();
-    PANEL_OWN(_quad) sum = PANEL_OWN(_start)(panels, s, add, acc);
-    sum.p0 += full ? even->p0 + odd->p0 : (even->p0 + zero) + (odd->p0 + zero);
-    if (panels > 1) sum.p1 += full ? even->p1 + odd->p1 : (even->p1 + zero) + (odd->p1 + zero);
-    if (panels > 2) sum.p2 += full ? even->p2 + odd->p2 : (even->p2 + zero) + (odd->p2 + zero);
-    if (panels > 3) sum.p3 += full ? even->p3 + odd->p3 : (even->p3 + zero) + (odd->p3 + zero);
-    PANEL_OWN(_end)(panels, s, &sum, acc);
+    if (!full) {
+        even->p0 += zero, even->p1 += zero, even->p2 += zero, even->p3 += zero;
+        odd->p0 += zero, odd->p1 += zero, odd->p2 += zero, odd->p3 += zero;
+    }
+    sum->p0 += even->p0 + odd->p0, sum->p1 += even->p1 + odd->p1;
+    sum->p2 += even->p2 + odd->p2, sum->p3 += even->p3 + odd->p3;
+    *even = *odd = (PANEL_OWN(_quad)){zero, zero, zero, zero};
 }
 
-/* Words of even number go by first, then the odd ones, so that a row has one chain for each panel, as many rows as
- * registers hold; one panel alone has too few chains for that, and takes both at once. */
 PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
                                     const oct_row *row)
 {
 #define PANEL_BEGIN(r)                                                                             \
-    PANEL_OWN(_quad) even##r = zero, odd##r = zero;                                                \
-    const char *x##r = r < rows ? x + row[r].x : NULL;
-#define PANEL_STEP(r)                                                                              \
+    PANEL_OWN(_quad) sum##r = zero, even##r = zero, odd##r = zero;                                 \
+    const char *x##r = NULL;                                                                       \
     if (r < rows) {                                                                                \
-        if (both) PANEL_OWN(_step)(panels, 1, &even##r, x##r + at - 4, NULL, &v);                  \
-        PANEL_OWN(_step)(panels, 1, &odd##r, x##r + at, NULL, &w);                                 \
+        sum##r = PANEL_OWN(_start)(panels, s, s->p->add, acc + row[r].acc);                        \
+        x##r = x + row[r].x;                                                                       \
     }
-#define PANEL_KEEP(r)                                                                              \
-    if (r < rows) even##r = odd##r, odd##r = zero;
+#define PANEL_STEP_EVEN(r)                                                                         \
+    if (r < rows) PANEL_OWN(_step)(panels, 1, &even##r, x##r + at, NULL, &v);
+#define PANEL_STEP_ODD(r)                                                                          \
+    if (r < rows) PANEL_OWN(_step)(panels, 1, &odd##r, x##r + at + OCT_WORD, NULL, &w);
 #define PANEL_MERGE(r)                                                                             \
-    if (r < rows) {                                                                                \
-        PANEL_OWN(_merge)(panels, s, add, left == 0, &even##r, &odd##r, acc + row[r].acc);         \
-        odd##r = zero;                                                                             \
-        if (both) even##r = zero;                                                                  \
-    }
+    if (r < rows) PANEL_OWN(_merge)(left == 0, &sum##r, &even##r, &odd##r);
+#define PANEL_END(r)                                                                               \
+    if (r < rows) PANEL_OWN(_end)(panels, s, &sum##r, acc + row[r].acc);
 
     const PANEL_OWN(_quad) zero = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
-    const bool both = panels == 1;
     const char *const x = s->p->x;
     PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
     const int64_t stride = s->p->panel_bytes;
-    const oct_run *first = s->p->runs, *run = first, *const end = run + s->p->num_runs;
-    bool add = s->p->add;
-    int64_t before = 0; /* words of the first run that belong to earlier blocks */
+    const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
+    int64_t done = 0; /* words of the first run that belong to earlier blocks */
     PANEL_EACH_ROW(PANEL_BEGIN)
-    do {
-        int64_t left = PANEL_BLOCK, done = before;
-        for (int parity = both ? 1 : 0; parity < 2; parity++) {
-            left = PANEL_BLOCK;
-            done = before;
-            for (run = first; run < end && left > 0; done = 0) {
-                const int64_t words = run->words - done < left ? run->words - done : left;
-                const char *tile = s->panel + (run->tile + done + parity) * PANEL_TILE;
-                int64_t at = run->x + (done + parity) * 4;
-                for (const int64_t last = at + words * 4; at < last;
-                     at += 8, tile += 2 * PANEL_TILE) {
-                    const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, 1, tile, stride);
-                    const PANEL_OWN(_tiles) v =
-                        both ? PANEL_OWN(_load)(panels, 1, tile - PANEL_TILE, stride) : w;
-                    PANEL_EACH_ROW(PANEL_STEP)
-                }
-                left -= words;
-                done += words;
-                if (done < run->words) break;
-                run++;
+    while (run < end) {
+        int64_t left = PANEL_BLOCK;
+        while (run < end && left > 0) {
+            const int64_t words = run->words - done < left ? run->words - done : left;
+            const char *tile = s->panel + (run->tile + done) * PANEL_TILE;
+            int64_t at = run->x + done * OCT_WORD;
+            for (const int64_t last = at + words * OCT_WORD; at < last; at += 2 * OCT_WORD) {
+                const PANEL_OWN(_tiles) v = PANEL_OWN(_load)(panels, 1, tile, stride);
+                PANEL_EACH_ROW(PANEL_STEP_EVEN)
+                const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, 1, tile + PANEL_TILE, stride);
+                PANEL_EACH_ROW(PANEL_STEP_ODD)
+                tile += 2 * PANEL_TILE;
             }
-            if (parity == 0) {
-                PANEL_EACH_ROW(PANEL_KEEP)
-            }
+            left -= words;
+            done += words;
+            if (done == run->words) run++, done = 0;
         }
         PANEL_EACH_ROW(PANEL_MERGE)
-        add = true;
-        first = run;
-        before = done;
-    } while (run < end);
-#undef PANEL_KEEP
+    }
+    PANEL_EACH_ROW(PANEL_END)
 #undef PANEL_MERGE
+#undef PANEL_END
 }
 #else
 /* The sums of what tiles leave in all rows, and a row's without them. */
