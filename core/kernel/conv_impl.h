@@ -40,20 +40,20 @@ static inline int64_t oct_place_in_quads(const oct_float_kernel *k, int64_t i)
 /* to = whole quads of bfloat16 elements as OCT_BF16_PARITIES has them; from == to is fine. */
 static inline void oct_order_quads(int64_t elements, const uint16_t *from, uint16_t *to)
 {
-    typedef uint16_t quads __attribute__((vector_size(16)));
-    const int64_t whole = elements / 8 * 8;
-    quads two = {0};
-#define ORDERED() __builtin_shufflevector(two, two, 2, 0, 3, 1, 6, 4, 7, 5)
-    for (int64_t i = 0; i < whole; i += 8) {
+    typedef uint16_t pair __attribute__((vector_size(16)));
+    typedef uint16_t quad __attribute__((vector_size(8))); /* which no wider load has to wait for */
+    pair two;
+    quad one;
+    int64_t i = 0;
+    for (; i + 8 <= elements; i += 8) {
         memcpy(&two, from + i, sizeof two);
-        two = ORDERED();
+        two = __builtin_shufflevector(two, two, 2, 0, 3, 1, 6, 4, 7, 5);
         memcpy(to + i, &two, sizeof two);
     }
-    if (whole == elements) return;
-    memcpy(&two, from + whole, 8);
-    two = ORDERED();
-    memcpy(to + whole, &two, 8);
-#undef ORDERED
+    if (i == elements) return;
+    memcpy(&one, from + i, sizeof one);
+    one = __builtin_shufflevector(one, one, 2, 0, 3, 1);
+    memcpy(to + i, &one, sizeof one);
 }
 
 /* Rows of codes, `pitch` apart, with `columns` codes each. */
