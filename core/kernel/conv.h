@@ -62,12 +62,12 @@ typedef struct oct_weight_plan {
     bool rounds_grad;      /* or become, line by line; they are floats */
     int64_t ins, outs;     /* of a group; ins: of those that a pass is for */
     int64_t block_samples, block_lines, blocks;
-    int64_t line_words;            /* of the output */
-    int64_t element;               /* bytes of a value in a plane */
-    int64_t phases, copies, pitch; /* a line of a plane: (copies, phases, pitch) values */
-    int64_t line, sample, plane;   /* values from one to the next */
-    bool quads;                    /* in planes are as OCT_BF16_PARITIES has them */
-    bool few_rows;                 /* of one ky */
+    int64_t line_words;                /* of the output */
+    int64_t element;                   /* bytes of a value in a plane */
+    int64_t copies, phases, pitch;     /* of a plane; a line of a copy has (phases, pitch) values */
+    int64_t line, sample, copy, plane; /* values from one to the next */
+    bool quads;                        /* in planes are as OCT_BF16_PARITIES has them */
+    bool few_rows;                     /* of one ky */
     int64_t panels, panel_bytes;
     const oct_byte_product *bytes; /* INT8, or NULL */
     int digits;

@@ -137,6 +137,7 @@ typedef struct oct_weight_scratch {
     size_t tiles_bytes;
     int32_t *points;
     char *grad;     /* a line of the gradient, rounded */
+    char *raw;      /* a line of all planes before its quads are ordered */
     float *values;  /* a patch, as it is or transposed */
     uint8_t *codes; /* a transposed patch */
 } oct_weight_scratch;
@@ -179,6 +180,15 @@ oct_weight_plan oct_weight_segment_plan(const oct_conv_config *c, int64_t sample
  * several, otherwise of one. */
 size_t oct_weight_lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
                           oct_weight_scratch *r);
+
+/* Returns the plan of one line of all planes before its quads are ordered: as long as all copies need it. */
+static inline oct_weight_plan oct_weight_raw_plan(const oct_weight_plan *p)
+{
+    oct_weight_plan raw = *p;
+    raw.pitch = p->pitch + p->copies - 1;
+    raw.plane = raw.line = p->phases * raw.pitch;
+    return raw;
+}
 
 /* Packs the operands of a block: planes of p->ins channels of the input, as far as the taps see them, and panels of the
  * gradient's rows of a group, line by line of the output; of two digits those of the lower one after the others. */

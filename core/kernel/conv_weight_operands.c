@@ -263,15 +263,17 @@ static void clear_columns(const oct_weight_plan *p, int zero, char *line, int64_
     }
 }
 
-/* Makes the copies of a line of all planes, with their quads in the order of the kernel, of the line as it is. */
-static void order_line(const oct_weight_plan *p, char *line)
+/* Makes the copies of a line of all planes, with their quads in the order of the kernel. */
+static void order_line(const oct_weight_plan *p, const oct_weight_plan *raw, const char *from,
+                       char *line)
 {
-    for (int64_t c = 0; c < p->ins; c++) {
-        uint16_t *from = (uint16_t *)(void *)line + c * p->plane;
-        for (int64_t copy = p->copies - 1; copy >= 0; copy--)
-            for (int64_t at = 0; at < p->phases * p->pitch; at += p->pitch)
-                oct_order_quads(p->pitch, from + at + copy,
-                                from + copy * p->phases * p->pitch + at);
+    const uint16_t *values = (const uint16_t *)(const void *)from;
+    for (int64_t c = 0; c < p->ins; c++, values += raw->plane) {
+        uint16_t *to = (uint16_t *)(void *)line + c * p->plane;
+        for (int64_t copy = 0; copy < p->copies; copy++, to += p->copy)
+            for (int64_t phase = 0; phase < p->phases; phase++)
+                oct_order_quads(p->pitch, values + phase * raw->pitch + copy,
+                                to + phase * p->pitch);
     }
 }
 
@@ -281,7 +283,6 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
 {
     const oct_conv_shape *s = &p->s;
     const int zero = p->bytes ? x->zero_point : 0;
-    char *const all = line;
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
         /* Column k of the phase is pixel k * stride_w - left, which is in the image from begin to end. */
         const int64_t left = s->pad_left - phase, right = s->in_w - 1 + left;
@@ -306,7 +307,15 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
         clear_columns(p, zero, line, 0, begin);
         clear_columns(p, zero, line, end, p->pitch);
     }
-    if (p->quads) order_line(p, all);
+}
+
+/* Clears a line of all planes, which is outside of the image. */
+static void clear_line(const oct_weight_plan *p, const oct_conv_input *x, char *line)
+{
+    for (int64_t c = 0; c < p->ins; c++)
+        for (int64_t copy = 0; copy < p->copies; copy++)
+            memset(line + (c * p->plane + copy * p->copy) * p->element,
+                   p->bytes ? x->zero_point : 0, (size_t)(p->line * p->element));
 }
 
 /* Makes the planes of p->ins channels of x (all samples of the leaf), as far as the taps of the block see them. */
@@ -316,6 +325,7 @@ static void pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
     const oct_conv_shape *s = &p->s;
     const int64_t lines = oct_weight_plane_lines(p, b->lines);
     const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
+    const oct_weight_plan raw = oct_weight_raw_plan(p);
     if (p->bytes) memset(r->planes + p->ins * p->plane, x->zero_point, (size_t)p->plane);
     for (int64_t n = 0; n < b->samples; n++) {
         for (int64_t l = 0; l < lines; l++) {
@@ -323,13 +333,14 @@ static void pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
             const int64_t y = b->line * s->stride_h + l - s->pad_top;
             const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
             char *line = r->planes + (n * p->sample + l * p->line) * p->element;
-            if (y >= 0 && y < s->in_h) {
+            if (y < 0 || y >= s->in_h) {
+                clear_line(p, x, line);
+            } else if (p->quads) {
+                transpose_line(&raw, x, from + b->channel, r->raw, r);
+                order_line(p, &raw, r->raw, line);
+            } else {
                 transpose_line(p, x, from + b->channel, line, r);
-                continue;
             }
-            for (int64_t c = 0; c < p->ins; c++)
-                memset(line + c * p->plane * p->element, p->bytes ? x->zero_point : 0,
-                       (size_t)(p->line * p->element));
         }
     }
 }

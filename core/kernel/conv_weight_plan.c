@@ -41,8 +41,9 @@ static oct_conv_shape reshape_positions(const oct_conv_shape *s, bool codes, int
     return reshaped;
 }
 
-/* Plans a line as (copies, phases, pitch) values: a phase has the columns of one remainder by the stride, `shifts` more
- * than the output. Where quads are ordered, copy k begins with value k of a phase, for shifts with remainder k by 4. */
+/* Plans a line as (phases, pitch) values: a phase has the columns of one remainder by the stride, `shifts` more than the
+ * output. Where quads are ordered, a plane is there several times: in copy k a phase begins with its value k, for shifts
+ * with remainder k by 4. So lines of up to 3 shifts are as long as those of the output, and one run. */
 static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
@@ -53,10 +54,11 @@ static void plan_planes(oct_weight_plan *p)
     p->element = p->bytes ? 1 : floats ? 4 : 2;
     p->phases = oct_min_i64(s->stride_w, extent_w);
     p->copies = p->quads ? oct_min_i64(shifts + 1, 4) : 1;
-    p->pitch = p->line_words * 4 / p->element + (p->quads ? (shifts + 3) / 4 * 4 : shifts);
-    p->line = p->copies * p->phases * p->pitch;
+    p->pitch = p->line_words * 4 / p->element + (p->quads ? shifts / 4 * 4 : shifts);
+    p->line = p->phases * p->pitch;
     p->sample = oct_weight_plane_lines(p, p->block_lines) * p->line;
-    p->plane = p->block_samples * p->sample + (p->bytes ? OCT_PATCH_CHANNELS : 0);
+    p->copy = p->block_samples * p->sample;
+    p->plane = p->copies * p->copy + (p->bytes ? OCT_PATCH_CHANNELS : 0);
 }
 
 /* Returns the samples of a segment. */
@@ -152,6 +154,8 @@ size_t oct_weight_lay_out(const oct_weight_plan *p, int64_t leaves, void *scratc
     r->rows = oct_carve(scratch, &used, (size_t)listed * sizeof *r->rows);
     const int64_t grad_words = p->s.out_w * oct_row_words(p->kernel, p->grad_bf16, p->outs);
     r->grad = oct_carve(scratch, &used, p->rounds_grad ? (size_t)grad_words * 4 : 0);
+    const oct_weight_plan raw = oct_weight_raw_plan(p);
+    r->raw = oct_carve(scratch, &used, p->quads ? (size_t)(p->ins * raw.plane * p->element) : 0);
     r->values = oct_carve(scratch, &used, patch * sizeof *r->values);
     r->codes = oct_carve(scratch, &used, patch);
     return used;

@@ -64,8 +64,8 @@ static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
     const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
     const int64_t column = tap % p->s.kernel_w * p->s.dilation_w;
     const int64_t shift = column / p->s.stride_w, copy = p->quads ? shift % 4 : 0;
-    const int64_t line = copy * p->phases + column % p->s.stride_w;
-    return (row * p->line + line * p->pitch + shift - copy) * p->element;
+    const int64_t phase = column % p->s.stride_w;
+    return (copy * p->copy + row * p->line + phase * p->pitch + shift - copy) * p->element;
 }
 
 /* Lists where rows [first, first + m) of the product, which are (ky, kx, channel), begin in planes and sums. */

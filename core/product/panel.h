@@ -22,11 +22,11 @@
  *     PANEL_TWO_ROWS             sums of two rows in a panel, which PANEL_MADD takes and gives
  *     PANEL_BROADCAST(at, next, words), PANEL_TILE_AT(at, words)   `words` words of both rows and as many tiles, 2 or,
  *                                at the end of a run, 1 and zeros
- *     PANEL_COMBINE(first, second), PANEL_SPLIT(sums, row)            of PANEL_SUMs; row: 0 or 1
+ *     PANEL_COMBINE(first, second), PANEL_SPLIT(sums, row)         of and to PANEL_SUMs; row: 0 or 1
  * for the bfloat16 products of float_kernel.h also
  *     PANEL_BLOCK         words of a block: its words of even number are a chain from 0, the others another, and both
  *                         are added to the sum, so that a sum takes three accumulators
- * or, in place of the last two, where sums are not written but become something else at once (and
+ * or, in place of PANEL_READ and PANEL_WRITE, where sums are not written but become something else at once (and
  * oct_product.add is false),
  *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of `panels`
  *                                                           panels; to: PANEL_ELEMENT *
@@ -96,7 +96,7 @@ PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
 }
 #endif
 
-/* What an instruction takes of a row at once: rows of a block, and words of these; the sums of such rows. */
+/* How many rows of a block, and words of each, an instruction takes together; the sums of such rows. */
 #ifdef PANEL_TWO_ROWS
 #define PANEL_TOGETHER 2
 #define PANEL_WORDS(at, next, words) PANEL_BROADCAST(at, next, words)
@@ -218,6 +218,8 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
         PANEL_EACH_ROW(PANEL_MERGE)
     }
     PANEL_EACH_ROW(PANEL_END)
+#undef PANEL_STEP_EVEN
+#undef PANEL_STEP_ODD
 #undef PANEL_MERGE
 #undef PANEL_END
 }
