@@ -18,7 +18,8 @@
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
  * for an instruction that is not for these operands but for similar ones
  *     PANEL_REST(rest, weight)   -> PANEL_SUM: adds what a tile leaves in the sums of all rows; it is subtracted
- * for an instruction that multiplies two words of each of two rows
+ * for an instruction that multiplies two words of each of two rows, where words of a row follow each other
+ * (oct_product.word_step is 0)
  *     PANEL_TWO_ROWS             sums of two rows in a panel, which PANEL_MADD takes and gives
  *     PANEL_BROADCAST(at, next, words), PANEL_TILE_AT(at, words)   `words` words of both rows and as many tiles, 2 or,
  *                                at the end of a run, 1 and zeros

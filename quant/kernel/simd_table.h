@@ -1,7 +1,7 @@
 /* The functions of every SIMD table: a template that a kernel file includes once, with the vectors of simd.h or vectors.h,
  * and with what it has of its instructions:
  *     COLUMNS, TILE_BYTES                  of a panel (core/product/panel.h); COLUMNS are those of a vector, too
- *     broadcast, add_products              PANEL_BROADCAST, PANEL_MADD (macros with PANEL_TWO_ROWS)
+ *     broadcast, add_products              PANEL_BROADCAST, PANEL_MADD; with PANEL_TWO_ROWS the file defines these
  *     interleave(at, count, out)           const uint8_t *at[DEPTHWISE_TAPS], whose first count channels may be read
  *                                          (<= DEPTHWISE_CHANNELS) -> DEPTHWISE_CHANNELS words
  * as macros
