@@ -14,6 +14,12 @@ static inline int64_t oct_max_i64(int64_t a, int64_t b)
 }
 
 /* The next multiple of `step` that is not below `n`; n not negative. */
+/* of n >= 0 */
+static inline int64_t oct_divide_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step;
+}
+
 static inline int64_t oct_round_up(int64_t n, int64_t step)
 {
     return (n + step - 1) / step * step;

@@ -30,19 +30,14 @@ const oct_kernel *oct_kernel_here(void)
 
 /* The order of packed weights, the same for every kernel table. */
 
-static int64_t divide_up(int64_t count, int64_t step)
-{
-    return (count + step - 1) / step;
-}
-
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k)
 {
-    return taps * divide_up(k, OCT_WORD) * kernel->bytes.tile_bytes;
+    return taps * oct_divide_up(k, OCT_WORD) * kernel->bytes.tile_bytes;
 }
 
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k)
 {
-    return divide_up(n, kernel->bytes.col_tile) * oct_panel_bytes(kernel, taps, k);
+    return oct_divide_up(n, kernel->bytes.col_tile) * oct_panel_bytes(kernel, taps, k);
 }
 
 /* Packs a run of k weights of `columns` columns, `pitch` apart, and returns where the next one goes. */
@@ -79,7 +74,7 @@ void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k,
 
 int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
 {
-    return divide_up(channels, OCT_DEPTHWISE_LANES) * kernel_w * divide_up(kernel_h, taps) *
+    return oct_divide_up(channels, OCT_DEPTHWISE_LANES) * kernel_w * oct_divide_up(kernel_h, taps) *
            OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
 }
 
@@ -206,7 +201,7 @@ static void plan_scratch(oct_qconv_plan *p)
     const int64_t sums = p->positions * s->out_c;
     /* The columns that depthwise kernels interleave, with room for those of every kernel table. */
     const int64_t columns = p->depthwise ? ((s->out_w - 1) * s->stride_w + dilated_width(s)) *
-                                               divide_up(s->kernel_h, OCT_DEPTHWISE_MIN_TAPS) *
+                                               oct_divide_up(s->kernel_h, OCT_DEPTHWISE_MIN_TAPS) *
                                                OCT_DEPTHWISE_MAX_CHANNELS * OCT_DEPTHWISE_WORD
                                          : 0;
     p->acc_at = oct_round_up(stripe, OCT_CACHE_LINE);
@@ -284,7 +279,7 @@ static void write_stripe_tables(oct_qconv_plan *p, void *memory)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t pixel = s->in_c * p->term_bytes;
-    const int64_t words = divide_up(p->run * p->term_bytes, OCT_WORD);
+    const int64_t words = oct_divide_up(p->run * p->term_bytes, OCT_WORD);
     oct_row *row = p->rows = memory;
     p->runs = (oct_run *)(void *)(p->rows + p->positions);
     for (int64_t n = 0; n < p->period; n++)
