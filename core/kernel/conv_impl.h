@@ -217,7 +217,7 @@ void oct_weight_multiply_offsets(const oct_weight_plan *p, const oct_kernel_rows
 
 /* INT8, tile by tile in place of these (conv_weight_tiles.c). Of a part, whose sums of all points stay in the
  * second-level cache: */
-enum { OCT_TILES_ROWS = 48, OCT_TILES_COLUMNS = 32 };
+enum { OCT_TILES_ROWS = 48, OCT_TILES_COLUMNS = 32, OCT_TILES_POINTS = 36 };
 /* Returns the bytes of the operands of a full segment, or 0 where segments do not go this way. */
 size_t oct_weight_tiles_bytes(const oct_weight_plan *p);
 /* Packs the operands of a whole segment. */

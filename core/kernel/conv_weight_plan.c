@@ -123,8 +123,9 @@ size_t oct_weight_lay_out(const oct_weight_plan *p, int64_t leaves, void *scratc
         const int64_t taps = p->s.kernel_h * p->s.kernel_w;
         r->tiles_bytes = p->tiles_bytes;
         r->tiles = oct_carve(scratch, &used, (size_t)leaves * r->tiles_bytes);
-        r->points = oct_carve(scratch, &used,
-                              (size_t)(p->digits * OCT_WINOGRAD_POINTS * part) * sizeof *r->points);
+        r->points =
+            oct_carve(scratch, &used,
+                      (size_t)((OCT_TILES_POINTS + p->digits * taps) * part) * sizeof *r->points);
         carve_sums(leaves, (size_t)(p->all_sums ? depth * p->outs : taps * part) * sizeof *r->sums,
                    scratch, &used, r);
         return used;

@@ -1,19 +1,27 @@
-/* The gradient of the weights of 3x3 convolutions of codes by Winograd's F(3x3, 2x2), in whole numbers and so exactly, where
- * winograd.h pays. A tile is 2 x 2 gradients q of an output; the nine taps multiply them with 4 x 4 codes d of a channel,
- * the zero point subtracted. The sums of taps are
+/* The gradient of the weights of 3x3 convolutions of codes by Winograd's F(3x3, 4x4) and F(3x3, 2x2), in whole numbers and
+ * so exactly. A tile is 4 x 4 or, in small planes, 2 x 2 gradients q of an output; the nine taps multiply them with 6 x 6
+ * or 4 x 4 codes d of a channel, the zero point subtracted. The sums of taps are
  *
- *     A^T [sum over tiles of (G q G^T) x (B^T d B)] A     (x: element by element; B^T of 2 x 2 results in winograd.h)
+ *     A^T [sum over tiles of (G q G^T) x (B^T d B)] A     (x: element by element; B^T of winograd.h)
+ *
+ *           | 1  0  0  0 |
+ *           | 1  1  1  1 |                        | 6  4  4  1  1  0 |
+ *       G = | 1 -1  1 -1 |     A^T = 1/24 times   | 0  4 -4  2 -2  0 |
+ *           | 1  2  4  8 |                        | 0  4  4  4  4 24 |
+ *           | 1 -2  4 -8 |
+ *           | 0  0  0  1 |
+ *
+ * G q G^T is at most 225 * 128 and B^T d B 100 * 255: both have 16 bits. Sums wrap and are divided as those of winograd.h:
+ * results are below 2^25, since PART pairs of tiles are summed at once, and those of up to TILES below 2^31.
+ *
+ * Of 2 x 2 gradients, with halves of sums that are even:
  *
  *           | 1  0 |
  *       G = | 1  1 |     A^T = | 1 1/2  1/2  0 |
  *           | 1 -1 |           | 0 1/2 -1/2  0 |
  *           | 0  1 |           | 0 1/2  1/2 -1 |
  *
- * with halves of sums that are even. In units of 255 * 128 a tile adds at most 16 to any sum on this way, so TILES of them
- * stay below 2^31.
- *
- * Each of the 16 points of all tiles of a segment is a product: input channels are its rows, outputs its columns, and a
- * word is two tiles. */
+ * Each of the 36 or 16 points is a product: input channels are its rows, outputs its columns, and a word is two tiles. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
@@ -23,18 +31,28 @@
 
 enum {
     TAPS = 9,
-    TILES = 4096,
-    MAX_VALUES = 1 << 16, /* of an operand's point: all 16 take 2 MiB */
-    LEAST_COLUMNS = 4,
-    MOST_COLUMNS = 8,                          /* of a panel: one of these */
+    TILES = 2048,
+    LEAST_SIDE = 4,        /* of a plane, */
+    LEAST_POSITIONS = 128, /* and of a segment: fewer do not pay */
+    PART = 32,             /* pairs of tiles: 1,024 gradients */
+    MAX_VALUES = 1 << 16,  /* of an operand's point: all take 4.5 MiB */
+    EDGE = OCT_WINOGRAD_EDGE,
+    SIDE = OCT_WINOGRAD_SIDE,
+    POINTS = OCT_TILES_POINTS,
     SUMS = OCT_TILES_ROWS * OCT_TILES_COLUMNS, /* of a point */
 };
 
+#define INLINE static inline __attribute__((always_inline))
+
+typedef oct_winograd_lanes lanes;
+typedef oct_winograd_sums sums_of_lanes;
+typedef uint32_t wrapping OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 typedef float floats_of_lanes OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
 
-/* Where scratch has what, in bytes. A line of tiles is two lines of the output, filled up to whole pairs. */
+/* Where scratch has what, in bytes. A line of tiles is filled up to whole pairs. */
 typedef struct layout {
+    int side, points; /* of a tile's gradients; of a tile */
     int64_t line_pairs, pairs;
     int64_t codes_plane, panels_plane; /* of a point */
     int64_t panels, lines, bytes;
@@ -43,38 +61,40 @@ typedef struct layout {
 static layout layout_of(const oct_weight_plan *p, int64_t samples, int64_t channels)
 {
     const oct_conv_shape *s = &p->s;
-    layout l = {.line_pairs = (s->out_w + 3) / 4};
-    l.pairs = samples * ((s->out_h + 1) / 2) * l.line_pairs;
+    layout l = {.side = oct_min_i64(s->out_h, s->out_w) > 4 ? 4 : 2};
+    l.points = (l.side + 2) * (l.side + 2);
+    l.line_pairs = oct_divide_up(s->out_w, 2 * l.side);
+    l.pairs = samples * oct_divide_up(s->out_h, l.side) * l.line_pairs;
     /* A line more between points: those of one tile would share a set of the first-level cache. */
     l.codes_plane = l.pairs * channels * OCT_WORD + OCT_CACHE_LINE;
     l.panels_plane = l.pairs * s->out_c * OCT_WORD + OCT_CACHE_LINE;
-    l.panels = OCT_WINOGRAD_POINTS * l.codes_plane;
-    l.lines = l.panels + p->digits * OCT_WINOGRAD_POINTS * l.panels_plane;
-    l.bytes =
-        l.lines + oct_round_up((4 * l.line_pairs + 2) * oct_max_i64(4 * s->in_c, 2 * s->out_c),
-                               OCT_CACHE_LINE);
+    l.panels = l.points * l.codes_plane;
+    l.lines = l.panels + p->digits * l.points * l.panels_plane;
+    l.bytes = l.lines + oct_round_up((2 * l.side * l.line_pairs + 2) *
+                                         oct_max_i64((l.side + 2) * s->in_c, l.side * s->out_c),
+                                     OCT_CACHE_LINE);
     return l;
 }
 
 size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
-    const bool lanes = s->in_c % OCT_WINOGRAD_LANES == 0 && s->out_c % OCT_WINOGRAD_LANES == 0;
-    if (!oct_winograd_fits(p->bytes, s, p->full) || !lanes) return 0;
-    if (p->bytes->col_tile != LEAST_COLUMNS && p->bytes->col_tile != MOST_COLUMNS) return 0;
+    const int64_t side = oct_min_i64(s->out_h, s->out_w);
+    if (!oct_winograd_can(p->bytes, s) || p->bytes->pairs_time > 1) return 0;
+    if (s->in_c % OCT_WINOGRAD_LANES != 0 || s->out_c % OCT_WINOGRAD_LANES != 0) return 0;
+    if (side < LEAST_SIDE || p->full * s->out_h * s->out_w < LEAST_POSITIONS) return 0;
     const layout l = layout_of(p, p->full, s->in_c);
     if (2 * l.pairs > TILES || 2 * l.pairs * oct_max_i64(s->in_c, s->out_c) > MAX_VALUES) return 0;
     return (size_t)l.bytes;
 }
 
-/* Writes the points of two tiles as words, `columns` of them side by side and the next ones `apart` bytes on. */
-static inline __attribute__((always_inline)) void
-write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, const int columns,
-            int64_t apart, char *to)
+/* Writes `points` points of two tiles as words, `columns` of them side by side and the next ones `apart` bytes on. */
+INLINE void write_words(lanes two[2][POINTS], const int points, int64_t plane, const int columns,
+                        int64_t apart, char *to)
 {
-    for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, to += plane) {
-        const oct_winograd_lanes a = two[0][i], b = two[1][i];
-        const oct_winograd_lanes words[2] = {
+    for (int i = 0; i < points; i++, to += plane) {
+        const lanes a = two[0][i], b = two[1][i];
+        const lanes words[2] = {
             __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
             __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
                                     31)};
@@ -84,60 +104,108 @@ write_words(oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS], int64_t plane, const
     }
 }
 
-/* Transforms the codes of p->ins channels for the line of tiles that begins with pair `first`: pair by pair those of 16
- * channels, then those of the next ones. copied: four lines, from the first channel on. */
-OCT_CLONES static void transform_codes(const oct_weight_plan *p, const layout *l, int64_t first,
-                                       const uint8_t *copied, int16_t zero_point, char *planes)
+/* Where a line of tiles is copied, and goes: from its first pair on. */
+typedef struct tile_line {
+    const layout *l;
+    int64_t channels, pixel; /* that are transformed; of the copy */
+    int64_t first;
+    const char *copied; /* its lines, from the first channel on */
+    char *to;
+} tile_line;
+
+/* Transforms codes: pair by pair those of 16 channels, then those of the next ones. */
+INLINE void transform_codes_as(const tile_line *t, const int side, int zero_point)
 {
-    const int64_t pixel = p->s.in_c, line = (4 * l->line_pairs + 2) * pixel;
-    for (int64_t pair = first; pair < first + l->line_pairs; pair++, copied += 4 * pixel)
-        for (int64_t c = 0; c < p->ins; c += OCT_WINOGRAD_LANES) {
-            oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
+    const layout *l = t->l;
+    const int64_t line = (2 * side * l->line_pairs + 2) * t->pixel;
+    const uint8_t *copied = (const uint8_t *)t->copied;
+    for (int64_t pair = t->first; pair < t->first + l->line_pairs;
+         pair++, copied += 2 * side * t->pixel)
+        for (int64_t c = 0; c < t->channels; c += OCT_WINOGRAD_LANES) {
+            lanes two[2][POINTS];
             for (int i = 0; i < 2; i++)
-                oct_winograd_codes(copied + c + 2 * i * pixel, line, pixel, zero_point, two[i]);
-            write_words(two, l->codes_plane, OCT_WINOGRAD_LANES, 0,
-                        planes + (c * l->pairs + OCT_WINOGRAD_LANES * pair) * OCT_WORD);
+                oct_winograd_codes(side, copied + c + side * i * t->pixel, line, t->pixel,
+                                   zero_point, sizeof(lanes), (char *)two[i]);
+            write_words(two, (side + 2) * (side + 2), l->codes_plane, OCT_WINOGRAD_LANES, 0,
+                        t->to + (c * l->pairs + OCT_WINOGRAD_LANES * pair) * OCT_WORD);
         }
 }
 
-static inline __attribute__((always_inline)) void
-transform_gradients_as(const oct_weight_plan *p, const layout *l, const int8_t *copied,
-                       const int columns, char *panels)
+OCT_CLONES static void transform_codes(const tile_line *t, int zero_point)
 {
-    const int64_t pixel = p->s.out_c, line = 4 * l->line_pairs * pixel;
-    const int64_t panel = l->pairs * columns * OCT_WORD;
-    for (int64_t pair = 0; pair < l->line_pairs; pair++, copied += 4 * pixel)
-        for (int64_t c = 0; c < pixel; c += OCT_WINOGRAD_LANES) {
-            oct_winograd_lanes two[2][OCT_WINOGRAD_POINTS];
-            for (int i = 0; i < 2; i++) {
-                oct_winograd_lanes rows[4][2], *to = two[i];
-                for (int x = 0; x < 2; x++) {
-                    const int8_t *from = copied + c + (2 * i + x) * pixel;
-                    OCT_WINOGRAD_WIDEN(from, rows[0][x]);
-                    OCT_WINOGRAD_WIDEN(from + line, rows[3][x]);
-                    rows[1][x] = rows[0][x] + rows[3][x];
-                    rows[2][x] = rows[0][x] - rows[3][x];
-                }
-                for (int y = 0; y < 4; y++, to += 4) {
-                    to[0] = rows[y][0];
-                    to[1] = rows[y][0] + rows[y][1];
-                    to[2] = rows[y][0] - rows[y][1];
-                    to[3] = rows[y][1];
-                }
-            }
-            write_words(two, l->panels_plane, columns, panel,
-                        panels + c / columns * panel + pair * columns * OCT_WORD);
-        }
-}
-
-/* Transforms the gradients of a line of tiles into panels. copied: two lines. */
-OCT_CLONES static void transform_gradients(const oct_weight_plan *p, const layout *l,
-                                           const int8_t *copied, char *panels)
-{
-    if (p->bytes->col_tile == MOST_COLUMNS)
-        transform_gradients_as(p, l, copied, MOST_COLUMNS, panels);
+    if (t->l->side == 4)
+        transform_codes_as(t, 4, zero_point);
     else
-        transform_gradients_as(p, l, copied, LEAST_COLUMNS, panels);
+        transform_codes_as(t, 2, zero_point);
+}
+
+/* A line of G q, or of its transpose. */
+INLINE void transform_line(const int side, const lanes q[SIDE], lanes points[EDGE])
+{
+    if (side == 2) {
+        points[0] = q[0];
+        points[1] = q[0] + q[1];
+        points[2] = q[0] - q[1];
+        points[3] = q[1];
+        return;
+    }
+    const lanes even = q[0] + q[2], odd = q[1] + q[3];
+    const lanes far = q[0] + 4 * q[2], slope = 2 * (q[1] + 4 * q[3]);
+    points[0] = q[0];
+    points[1] = even + odd;
+    points[2] = even - odd;
+    points[3] = far + slope;
+    points[4] = far - slope;
+    points[5] = q[3];
+}
+
+/* Makes G q G^T of 16 outputs of a tile. */
+INLINE void transform_tile(const int side, const int8_t *q, int64_t line, int64_t pixel,
+                           lanes points[POINTS])
+{
+    lanes columns[SIDE][EDGE]; /* [x][point] */
+    for (int x = 0; x < side; x++) {
+        lanes of_column[SIDE];
+        for (int y = 0; y < side; y++)
+            OCT_WINOGRAD_WIDEN(q + y * line + x * pixel, of_column[y]);
+        transform_line(side, of_column, columns[x]);
+    }
+    for (int y = 0; y < side + 2; y++, points += side + 2) {
+        lanes row[SIDE];
+        for (int x = 0; x < side; x++)
+            row[x] = columns[x][y];
+        transform_line(side, row, points);
+    }
+}
+
+/* Transforms gradients into panels of `columns`. */
+INLINE void transform_gradients_as(const tile_line *t, const int side, const int columns)
+{
+    const layout *l = t->l;
+    const int64_t line = 2 * side * l->line_pairs * t->pixel, panel = l->pairs * columns * OCT_WORD;
+    const int8_t *copied = (const int8_t *)t->copied;
+    for (int64_t pair = t->first; pair < t->first + l->line_pairs;
+         pair++, copied += 2 * side * t->pixel)
+        for (int64_t c = 0; c < t->channels; c += OCT_WINOGRAD_LANES) {
+            lanes two[2][POINTS];
+            for (int i = 0; i < 2; i++)
+                transform_tile(side, copied + c + side * i * t->pixel, line, t->pixel, two[i]);
+            write_words(two, (side + 2) * (side + 2), l->panels_plane, columns, panel,
+                        t->to + c / columns * panel + pair * columns * OCT_WORD);
+        }
+}
+
+OCT_CLONES static void transform_gradients(const tile_line *t, int columns)
+{
+    const bool wide = t->l->side == 4;
+    if (wide && columns == 8)
+        transform_gradients_as(t, 4, 8);
+    else if (columns == 8)
+        transform_gradients_as(t, 2, 8);
+    else if (wide)
+        transform_gradients_as(t, 4, columns);
+    else
+        transform_gradients_as(t, 2, columns);
 }
 
 void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
@@ -145,7 +213,7 @@ void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass 
 {
     const layout l = layout_of(p, p->samples, p->ins);
     const oct_conv_shape *s = &p->s;
-    const int64_t width = 4 * l.line_pairs;
+    const int64_t width = 2 * l.side * l.line_pairs;
     const oct_winograd_lines codes = {.lines = s->in_h,
                                       .bytes = s->in_w * s->in_c,
                                       .before = s->pad_left * s->in_c,
@@ -153,86 +221,119 @@ void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass 
                                       .fill = pass->x.zero_point};
     const oct_winograd_lines grads = {
         .lines = s->out_h, .bytes = s->out_w * s->out_c, .to_bytes = width * s->out_c};
-    char *lines = r->tiles + l.lines;
+    char *const lines = r->tiles + l.lines;
+    tile_line of_codes = {&l, p->ins, s->in_c, .copied = lines + b->channel, .to = r->tiles};
+    tile_line of_grads = {&l, s->out_c, s->out_c, .copied = lines};
     const void *const digits[] = {pass->grad, pass->low};
-    int64_t pair = 0;
     for (int64_t n = 0; n < p->samples; n++)
-        for (int64_t y = 0; y < s->out_h; y += 2, pair += l.line_pairs) {
+        for (int64_t y = 0; y < s->out_h; y += l.side) {
             oct_winograd_copy(&codes, pass->x.codes + n * codes.lines * codes.bytes, y - s->pad_top,
-                              4, lines);
-            transform_codes(p, &l, pair, (const uint8_t *)lines + b->channel,
-                            (int16_t)pass->x.zero_point, r->tiles);
+                              l.side + 2, lines);
+            transform_codes(&of_codes, pass->x.zero_point);
             for (int i = 0; i < p->digits; i++) {
                 oct_winograd_copy(&grads, (const char *)digits[i] + n * grads.lines * grads.bytes,
-                                  y, 2, lines);
-                transform_gradients(p, &l, (const int8_t *)lines,
-                                    r->tiles + l.panels + i * OCT_WINOGRAD_POINTS * l.panels_plane +
-                                        pair * p->bytes->col_tile * OCT_WORD);
+                                  y, l.side, lines);
+                of_grads.to = r->tiles + l.panels + i * l.points * l.panels_plane;
+                transform_gradients(&of_grads, p->bytes->col_tile);
             }
+            of_codes.first = of_grads.first += l.line_pairs;
         }
 }
 
-/* Makes the sums of the nine taps from those of the points. */
-static inline __attribute__((always_inline)) void sums_of_taps(const int32_t *from,
-                                                               oct_winograd_sums *taps)
+/* A line of A^T m, or of its transpose. Of tiles of 4 x 4 the first is 24 times what it should be, the second 12, the
+ * third 6. */
+INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[3])
 {
-    oct_winograd_sums rows[3][4];
-    for (int x = 0; x < 4; x++, from += SUMS) {
-        oct_winograd_sums m[4];
-        for (int y = 0; y < 4; y++)
-            m[y] = *(const oct_winograd_sums *)(from + 4 * y * SUMS);
-        const oct_winograd_sums half = (m[1] + m[2]) >> 1;
-        rows[0][x] = m[0] + half;
-        rows[1][x] = (m[1] - m[2]) >> 1;
-        rows[2][x] = half - m[3];
+    const wrapping even = m[1] + m[2], odd = m[1] - m[2];
+    if (side == 2) {
+        const wrapping half = (wrapping)((sums_of_lanes)even >> 1);
+        results[0] = m[0] + half;
+        results[1] = (wrapping)((sums_of_lanes)odd >> 1);
+        results[2] = half - m[3];
+        return;
     }
-    for (int y = 0; y < 3; y++, taps += 3) {
-        const oct_winograd_sums *m = rows[y], half = (m[1] + m[2]) >> 1;
-        taps[0] = m[0] + half;
-        taps[1] = (m[1] - m[2]) >> 1;
-        taps[2] = half - m[3];
+    const wrapping far = m[3] + m[4], slope = m[3] - m[4];
+    results[0] = 6 * m[0] + 4 * even + far;
+    results[1] = 2 * odd + slope;
+    results[2] = even + far + 6 * m[5];
+}
+
+/* Makes the sums of the nine taps from those of the points, or adds them to those of the tiles before. */
+INLINE void sum_taps(const int side, const int32_t *points, bool first, int32_t *taps)
+{
+    const wrapping inverse_of_9 = (wrapping){0} + 0x38E38E39U;
+    wrapping rows[3][EDGE];
+    for (int x = 0; x < side + 2; x++, points += SUMS) {
+        wrapping m[EDGE], column[3];
+        for (int y = 0; y < side + 2; y++)
+            m[y] = *(const wrapping *)(points + (side + 2) * y * SUMS);
+        transform_sums(side, m, column);
+        for (int y = 0; y < 3; y++)
+            rows[y][x] = column[y];
+    }
+    for (int y = 0; y < 3; y++) {
+        wrapping results[3];
+        transform_sums(side, rows[y], results);
+        for (int x = 0; x < 3; x++, taps += SUMS) {
+            sums_of_lanes *to = (sums_of_lanes *)taps, sum = (sums_of_lanes)results[x];
+            if (side == 4) sum = (sums_of_lanes)(results[x] * inverse_of_9) >> (6 - y - x);
+            if (!first) sum += *to;
+            *to = sum;
+        }
     }
 }
 
-/* points: sums of the points; those of the lower digit come POINTS * SUMS later. */
-static inline __attribute__((always_inline)) void
-write_taps_as(const oct_weight_part *a, const int32_t *points, const oct_weight_factors *f,
-              const bool wide, const bool add, float *sums)
+OCT_CLONES static void sum_taps_of_part(const oct_weight_part *a, int side, const int32_t *points,
+                                        bool first, int32_t *taps)
 {
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t o = 0; o < a->columns; o += OCT_WINOGRAD_SUMS) {
-            const floats_of_lanes scale = *(const floats_of_lanes *)(f->scale + a->column + o);
-            floats_of_lanes factor = (floats_of_lanes){0} + 1.0F;
-            if (f->factor) factor = *(const floats_of_lanes *)(f->factor + a->column + o);
-            const int32_t *from = points + r * OCT_TILES_COLUMNS + o;
-            oct_winograd_sums high[TAPS], low[TAPS];
-            sums_of_taps(from, high);
-            if (wide) sums_of_taps(from + OCT_WINOGRAD_POINTS * SUMS, low);
-            for (int tap = 0; tap < TAPS; tap++) {
-                floats_of_lanes *to =
-                    (floats_of_lanes *)(sums + (tap * a->rows + r) * a->columns + o);
-                floats_of_lanes value = __builtin_convertvector(high[tap], floats_of_lanes);
-                /* Two digits are below 2^40 together: exact, and rounded once. */
-                if (wide)
-                    value = __builtin_convertvector(
-                        256.0 * __builtin_convertvector(high[tap], doubles_of_lanes) +
-                            __builtin_convertvector(low[tap], doubles_of_lanes),
-                        floats_of_lanes);
-                value = factor * (scale * value);
-                *to = add ? *to + value : 0.0F + value;
-            }
+            const int64_t at = r * OCT_TILES_COLUMNS + o;
+            if (side == 4)
+                sum_taps(4, points + at, first, taps + at);
+            else
+                sum_taps(2, points + at, first, taps + at);
         }
 }
 
-OCT_CLONES static void write_taps(const oct_weight_part *a, const int32_t *points,
+/* Makes floats of sums of taps; those of the lower digit come TAPS * SUMS later. */
+INLINE void write_taps_as(const oct_weight_part *a, const int32_t *taps,
+                          const oct_weight_factors *f, const bool wide, const bool add, float *sums)
+{
+    for (int tap = 0; tap < TAPS; tap++, taps += SUMS)
+        for (int64_t r = 0; r < a->rows; r++, sums += a->columns)
+            for (int64_t o = 0; o < a->columns; o += OCT_WINOGRAD_SUMS) {
+                const int32_t *from = taps + r * OCT_TILES_COLUMNS + o;
+                const sums_of_lanes high = *(const sums_of_lanes *)from;
+                const floats_of_lanes scale = *(const floats_of_lanes *)(f->scale + a->column + o);
+                floats_of_lanes *to = (floats_of_lanes *)(sums + o);
+                floats_of_lanes value = __builtin_convertvector(high, floats_of_lanes);
+                /* Two digits are below 2^40 together: exact, and rounded once. */
+                if (wide)
+                    value = __builtin_convertvector(
+                        256.0 * __builtin_convertvector(high, doubles_of_lanes) +
+                            __builtin_convertvector(*(const sums_of_lanes *)(from + TAPS * SUMS),
+                                                    doubles_of_lanes),
+                        floats_of_lanes);
+                value = scale * value;
+                if (f->factor)
+                    value = *(const floats_of_lanes *)(f->factor + a->column + o) * value;
+                if (add)
+                    *to += value;
+                else
+                    *to = 0.0F + value;
+            }
+}
+
+OCT_CLONES static void write_taps(const oct_weight_part *a, const int32_t *taps,
                                   const oct_weight_factors *f, bool wide, bool add, float *sums)
 {
     if (wide)
-        write_taps_as(a, points, f, true, add, sums);
+        write_taps_as(a, taps, f, true, add, sums);
     else if (add)
-        write_taps_as(a, points, f, false, true, sums);
+        write_taps_as(a, taps, f, false, true, sums);
     else
-        write_taps_as(a, points, f, false, false, sums);
+        write_taps_as(a, taps, f, false, false, sums);
 }
 
 bool oct_weight_next_part(const oct_weight_plan *p, oct_weight_part *a)
@@ -253,7 +354,8 @@ void oct_weight_multiply_tiles(const oct_weight_plan *p, const oct_weight_part *
 {
     const layout l = layout_of(p, p->samples, p->ins);
     const int64_t panel = l.pairs * p->bytes->col_tile * OCT_WORD;
-    const oct_run run = {.words = l.pairs};
+    int32_t *const taps = r->points + POINTS * SUMS;
+    oct_run run = {0};
     oct_row rows[OCT_TILES_ROWS];
     oct_product product = {.rows = rows,
                            .m = a->rows,
@@ -269,11 +371,17 @@ void oct_weight_multiply_tiles(const oct_weight_plan *p, const oct_weight_part *
             i * OCT_TILES_COLUMNS};
     const char *const codes = r->tiles + a->first * l.pairs * OCT_WORD;
     const char *const panels = r->tiles + l.panels + a->column / p->bytes->col_tile * panel;
-    for (int i = 0; i < p->digits * OCT_WINOGRAD_POINTS; i++) {
-        product.x = codes + i % OCT_WINOGRAD_POINTS * l.codes_plane;
-        product.packed = panels + i * l.panels_plane;
-        product.acc = r->points + i * SUMS;
-        p->bytes->pairs(&product);
+    for (int64_t first = 0; first < l.pairs; first += run.words) {
+        run = (oct_run){first * product.word_step, first, oct_min_i64(PART, l.pairs - first)};
+        for (int digit = 0; digit < p->digits; digit++) {
+            for (int i = 0; i < l.points; i++) {
+                product.x = codes + i * l.codes_plane;
+                product.packed = panels + (digit * l.points + i) * l.panels_plane;
+                product.acc = r->points + i * SUMS;
+                p->bytes->pairs(&product);
+            }
+            sum_taps_of_part(a, l.side, r->points, first == 0, taps + digit * TAPS * SUMS);
+        }
     }
-    write_taps(a, r->points, f, p->digits == 2, add, sums);
+    write_taps(a, taps, f, p->digits == 2, add, sums);
 }

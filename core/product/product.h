@@ -66,9 +66,9 @@ typedef struct oct_byte_product {
     void (*pack_tile)(const int8_t *tile,
                       int8_t *packed); /* tile (col_tile, OCT_WORD); NULL: as it is */
     oct_product_fn *product;
-    /* Where bytes are multiplied as numbers of 16 bits, products of such, for winograd.h: words are two of them, and a tile
-     * is (col_tile, 2). NULL: bytes are faster. */
+    /* Products of numbers of 16 bits, for winograd.h: words are two of them, and a tile is (col_tile, 2). NULL: none. */
     oct_product_fn *pairs;
+    int pairs_time; /* of as many terms, in times of `product`; 1: bytes are multiplied as pairs too */
 } oct_byte_product;
 
 static inline void oct_pack_tile(const oct_byte_product *k, const int8_t *tile, int8_t *packed)

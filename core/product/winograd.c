@@ -11,18 +11,20 @@
 enum {
     LANES = OCT_WINOGRAD_LANES,
     SUMS = OCT_WINOGRAD_SUMS,
-    COLUMNS = 16, /* whose sums are made at once: whole panels */
-    /* Tiles of a block, half of it where they are of 4 x 4: their codes and sums stay in the second-level cache, and
-     * weights are read for enough of them. */
-    MAX_TILES = 48,
-    MIN_TILES = 32,
-    TILE_CODES = 8192, /* codes of a point of all tiles */
-    LEAST_CHANNELS = 16,
-    /* The most for tiles of 4 x 4 that are whole groups of SUMS (winograd.h); more weights would not fit the caches. */
-    LARGE_TILE_CHANNELS = 112,
-    /* Smaller planes leave many taps out: those of LEAST_SIDE pay where MIN_TILES share their weights. */
-    WIDE_SIDE = 8,
-    LEAST_SIDE = 4,
+    SIDE = OCT_WINOGRAD_SIDE,
+    EDGE = OCT_WINOGRAD_EDGE,
+    CENTER = 128,
+    PART = 224, /* of tiles of 4 x 4 */
+    SMALL_TILE_PART = 1024,
+    PANELS = 4, /* of a product */
+    /* The most results of a block, and codes that they read of all channels: with sums they stay in the second-level cache. */
+    MAX_RESULTS = 384,
+    RESULT_CODES = 65536,
+    /* Measured: what a tile takes to transform, in channels, and the weights whose reading it hides. */
+    TRANSFORM_CHANNELS = 24,
+    TILE_WEIGHTS = 32768,
+    LARGE_TILE_WEIGHTS =
+        131072, /* whose tiles may be of 4 x 4: those of more do not fit the caches */
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -35,26 +37,50 @@ static int64_t line_codes(const oct_winograd *w)
     return (w->side * w->tile_columns + 2) * w->in_c;
 }
 
-bool oct_winograd_fits(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples)
+/* Returns how many tiles a block should have. */
+static int64_t tiles_wanted(const oct_conv_shape *s, int side)
 {
-    const int64_t least = oct_min_i64(s->in_c, s->out_c), most = oct_max_i64(s->in_c, s->out_c);
-    const bool window = s->kernel_h == 3 && s->kernel_w == 3 && s->stride_h == 1 &&
-                        s->stride_w == 1 && s->dilation_h == 1 && s->dilation_w == 1 &&
-                        s->pad_top <= 2 && s->pad_left <= 2;
-    const bool channels = s->groups == 1 && s->in_c % SUMS == 0 && s->out_c % SUMS == 0 &&
-                          least >= LEAST_CHANNELS && most <= OCT_WINOGRAD_CHANNELS;
-    const int64_t side = oct_min_i64(s->out_h, s->out_w);
-    const int64_t tiles = samples * ((s->out_h + 1) / 2) * ((s->out_w + 1) / 2);
-    const bool plane = side >= WIDE_SIDE || (side >= LEAST_SIDE && tiles >= MIN_TILES);
-    return bytes && bytes->pairs && window && channels && plane;
+    const int64_t results = RESULT_CODES / oct_max_i64(s->in_c, s->out_c);
+    return oct_max_i64(oct_min_i64(results, MAX_RESULTS) / (side * side), 1);
+}
+
+bool oct_winograd_can(const oct_byte_product *bytes, const oct_conv_shape *s)
+{
+    if (!bytes || !bytes->pairs) return false;
+    const int64_t unit = oct_max_i64(bytes->col_tile, SUMS);
+    return s->kernel_h == 3 && s->kernel_w == 3 && s->stride_h == 1 && s->stride_w == 1 &&
+           s->dilation_h == 1 && s->dilation_w == 1 && s->pad_top <= 2 && s->pad_left <= 2 &&
+           s->groups == 1 && s->in_c % unit == 0 && s->out_c % unit == 0 && s->in_c >= LANES &&
+           s->out_c >= LANES;
+}
+
+/* Whether tiles take less time than going tap by tap, where those in the padding are left out. */
+static bool side_pays(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples,
+                      int side)
+{
+    const int64_t least = oct_min_i64(s->in_c, s->out_c), points = (side + 2) * (side + 2);
+    const int64_t tiles = oct_divide_up(s->out_h, side) * oct_divide_up(s->out_w, side);
+    const int64_t taps =
+        (3 * s->out_h - s->pad_top - s->pad_bottom) * (3 * s->out_w - s->pad_left - s->pad_right);
+    const int64_t together = oct_min_i64(samples * tiles, tiles_wanted(s, side));
+    return taps * least > tiles * points * bytes->pairs_time * (least + TRANSFORM_CHANNELS) &&
+           together * TILE_WEIGHTS >= s->in_c * s->out_c * bytes->pairs_time;
+}
+
+int oct_winograd_side(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples)
+{
+    if (!oct_winograd_can(bytes, s)) return 0;
+    if (s->in_c * s->out_c <= LARGE_TILE_WEIGHTS && side_pays(bytes, s, samples, 4)) return 4;
+    return side_pays(bytes, s, samples, 2) ? 2 : 0;
 }
 
 void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct_conv_shape *s,
                        int64_t samples, oct_direction direction, uint8_t fill)
 {
-    *w = (oct_winograd){0};
-    if (!oct_winograd_fits(bytes, s, samples)) return;
+    const int side = oct_winograd_side(bytes, s, samples);
     const bool back = direction == OCT_BACKWARD;
+    *w = (oct_winograd){0};
+    if (side == 0) return;
     *w = (oct_winograd){.bytes = bytes,
                         .in_h = back ? s->out_h : s->in_h,
                         .in_w = back ? s->out_w : s->in_w,
@@ -65,33 +91,34 @@ void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct
                         .pad_top = back ? 2 - s->pad_top : s->pad_top,
                         .pad_left = back ? 2 - s->pad_left : s->pad_left,
                         .fill = fill,
-                        .backward = back};
-    w->side = w->in_c <= LARGE_TILE_CHANNELS ? 4 : 2;
-    w->points = (w->side + 2) * (w->side + 2);
-    const int64_t wanted =
-        oct_min_i64(oct_max_i64(TILE_CODES / w->in_c, MIN_TILES), MAX_TILES) * 2 / w->side;
-    const int64_t tile_lines = (w->out_h + w->side - 1) / w->side;
-    w->tile_columns = (w->out_w + w->side - 1) / w->side;
+                        .backward = back,
+                        .side = side,
+                        .points = (side + 2) * (side + 2)};
+    const int64_t parts = oct_divide_up(w->in_c, side == 4 ? PART : SMALL_TILE_PART);
+    w->part = oct_round_up(oct_divide_up(w->in_c, parts), SUMS);
+    w->columns = PANELS * bytes->col_tile;
+    const int64_t wanted = tiles_wanted(s, side), tile_lines = oct_divide_up(w->out_h, side);
+    w->tile_columns = oct_divide_up(w->out_w, side);
     w->period = oct_max_i64(wanted / (tile_lines * w->tile_columns), 1);
     const int64_t fit = oct_max_i64(wanted / w->tile_columns, 1);
-    const int64_t blocks = w->period > 1 ? 1 : (tile_lines + fit - 1) / fit;
-    const int64_t block_lines = (tile_lines + blocks - 1) / blocks;
-    w->lines = oct_min_i64(w->side * block_lines, w->out_h);
+    const int64_t blocks = w->period > 1 ? 1 : oct_divide_up(tile_lines, fit);
+    const int64_t block_lines = oct_divide_up(tile_lines, blocks);
+    w->lines = oct_min_i64(side * block_lines, w->out_h);
     w->max_tiles = w->period * block_lines * w->tile_columns;
     /* A line more between points: those of one tile would share a set of the first-level cache. */
     w->matrix_bytes = w->in_c * w->out_c * (int64_t)sizeof(int16_t);
     w->plane_bytes = w->max_tiles * w->in_c * (int64_t)sizeof(int16_t) + OCT_CACHE_LINE;
-    w->sum_plane = w->max_tiles * COLUMNS + OCT_CACHE_LINE / (int64_t)sizeof(int32_t);
-    w->packed_bytes = w->points * w->matrix_bytes;
+    w->sum_plane = w->max_tiles * w->columns + OCT_CACHE_LINE / (int64_t)sizeof(int32_t);
+    w->packed_bytes = w->points * w->matrix_bytes + w->out_c * (int64_t)sizeof(int32_t);
     w->lines_at = oct_round_up(w->max_tiles * (int64_t)sizeof(oct_row), OCT_CACHE_LINE);
-    w->planes_at = w->lines_at + oct_round_up((w->side + 2) * line_codes(w), OCT_CACHE_LINE);
+    w->planes_at = w->lines_at + oct_round_up((side + 2) * line_codes(w), OCT_CACHE_LINE);
     w->sums_at = w->planes_at + oct_round_up(w->points * w->plane_bytes, OCT_CACHE_LINE);
     w->scratch_bytes = oct_round_up(
         w->sums_at + w->points * w->sum_plane * (int64_t)sizeof(int32_t), OCT_CACHE_LINE);
 }
 
 /* A line of G g, or of its transpose. */
-INLINE void transform_taps(const lanes taps[3], int side, lanes *points)
+INLINE void transform_taps(const int side, const lanes taps[3], lanes points[EDGE])
 {
     const lanes ends = taps[0] + taps[2];
     points[0] = taps[0];
@@ -105,33 +132,46 @@ INLINE void transform_taps(const lanes taps[3], int side, lanes *points)
     points[side + 1] = taps[2];
 }
 
+/* Packs two channels of up to LANES / 2 columns: from one output of `from` to the next, one input, one tap there are `out`,
+ * `in` and `inner` codes. Adds the columns' weights to `sums`. */
+INLINE void pack_words(const oct_winograd *w, const int8_t *from, int64_t out, int64_t in,
+                       int64_t inner, int columns, int32_t *sums, char *to)
+{
+    lanes taps[3][3] = {{{0}}}, columns_of_taps[3][EDGE], points[EDGE]; /* [x][y], [x][point] */
+    for (int tap = 0; tap < 9; tap++) {
+        const int at = w->backward ? 8 - tap : tap;
+        for (int lane = 0; lane < 2 * columns; lane++) {
+            taps[at % 3][at / 3][lane] = from[lane / 2 * out + lane % 2 * in + tap * inner];
+            sums[lane / 2] += taps[at % 3][at / 3][lane];
+        }
+    }
+    for (int x = 0; x < 3; x++)
+        transform_taps(w->side, taps[x], columns_of_taps[x]);
+    for (int y = 0; y < w->side + 2; y++) {
+        const lanes row[3] = {columns_of_taps[0][y], columns_of_taps[1][y], columns_of_taps[2][y]};
+        transform_taps(w->side, row, points);
+        for (int x = 0; x < w->side + 2; x++, to += w->matrix_bytes)
+            memcpy(to, &points[x], (size_t)columns * OCT_WORD);
+    }
+}
+
+/* After the packed weights is what CENTER adds to each output. */
 OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, int64_t first,
                                   int64_t end, void *packed)
 {
-    /* From one output to the next, one input, one tap. */
     const int64_t inner = w->backward ? w->out_c : w->in_c;
     const int64_t out = w->backward ? 1 : 9 * inner, in = w->backward ? 9 * inner : 1;
-    const int64_t words = w->in_c / 2, matrix = w->matrix_bytes;
-    const int columns = w->bytes->col_tile, tile = columns * OCT_WORD;
-    OCT_ASSERT(2 * columns <= LANES);
-    for (int64_t i = first * words; i < end * words; i++) { /* two channels, a panel's columns */
-        const int8_t *from = codes + i / words * columns * out + i % words * 2 * in;
-        lanes taps[3][3] = {{{0}}}, columns_of_taps[3][6], points[6]; /* [x][y], [x][point] */
-        for (int tap = 0; tap < 9; tap++) {
-            const int at = w->backward ? 8 - tap : tap;
-            for (int lane = 0; lane < 2 * columns; lane++)
-                taps[at % 3][at / 3][lane] = from[lane / 2 * out + lane % 2 * in + tap * inner];
-        }
-        for (int x = 0; x < 3; x++)
-            transform_taps(taps[x], w->side, columns_of_taps[x]);
-        char *to = (char *)packed + i * tile;
-        for (int y = 0; y < w->side + 2; y++) {
-            const lanes row[3] = {columns_of_taps[0][y], columns_of_taps[1][y],
-                                  columns_of_taps[2][y]};
-            transform_taps(row, w->side, points);
-            for (int x = 0; x < w->side + 2; x++, to += matrix)
-                memcpy(to, &points[x], (size_t)tile);
-        }
+    const int panel = w->bytes->col_tile, columns = panel < LANES / 2 ? panel : LANES / 2;
+    int32_t *center = (int32_t *)(void *)((char *)packed + w->points * w->matrix_bytes);
+    char *to = (char *)packed + first * w->in_c / 2 * panel * OCT_WORD;
+    for (int64_t column = first * panel; column < end * panel; column += panel) {
+        int32_t sums[2 * LANES] = {0};
+        for (int64_t c = 0; c < w->in_c; c += 2, to += panel * OCT_WORD)
+            for (int i = 0; i < panel; i += columns)
+                pack_words(w, codes + (column + i) * out + c * in, out, in, inner, columns,
+                           sums + i, to + i * OCT_WORD);
+        for (int i = 0; i < panel; i++)
+            center[column + i] = CENTER * sums[i];
     }
 }
 
@@ -145,44 +185,12 @@ void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t f
             memcpy((char *)to + l->before, (const char *)plane + i * l->bytes, (size_t)read);
 }
 
-/* A line of B^T d of 6 codes, or of its transpose. */
-INLINE void transform_six(const lanes d[6], lanes points[6])
-{
-    const lanes near = d[3] - d[1], far = d[4] - d[2];
-    points[0] = 4 * (d[0] - d[2]) + far;
-    points[1] = 4 * (d[1] + d[2]) - (d[3] + d[4]);
-    points[2] = 4 * (d[2] - d[1]) + (d[3] - d[4]);
-    points[3] = far + 2 * near;
-    points[4] = far - 2 * near;
-    points[5] = (d[5] - d[3]) - 4 * near;
-}
-
-/* Makes B^T d B of 16 channels of a tile of 4 x 4 results, from one point to the next `plane` bytes apart. */
-INLINE void transform_tile(const uint8_t *d, int64_t line, int64_t pixel, int64_t plane, char *to)
-{
-    lanes columns[6][6]; /* [x][point] */
-    for (int x = 0; x < 6; x++) {
-        lanes c[6];
-        for (int y = 0; y < 6; y++)
-            OCT_WINOGRAD_WIDEN(d + y * line + x * pixel, c[y]);
-        transform_six(c, columns[x]);
-    }
-    for (int y = 0; y < 6; y++) {
-        const lanes row[6] = {columns[0][y], columns[1][y], columns[2][y],
-                              columns[3][y], columns[4][y], columns[5][y]};
-        lanes points[6];
-        transform_six(row, points);
-        for (int x = 0; x < 6; x++, to += plane)
-            *(lanes *)to = points[x];
-    }
-}
-
 /* Transforms the codes of a line of tiles of a sample, which read lines of codes from `top` on. The lines are copied
  * with what is outside of the sample; then 16 channels go at a time, and the last group may overlap the one before. */
 OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sample, int64_t top,
                                        uint8_t *copied, char *planes)
 {
-    const int64_t channels = w->in_c, line = line_codes(w), plane = w->plane_bytes;
+    const int64_t channels = w->in_c, line = line_codes(w);
     const oct_winograd_lines lines = {.lines = w->in_h,
                                       .bytes = w->in_w * channels,
                                       .before = w->pad_left * channels,
@@ -193,19 +201,15 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
         for (int64_t c = 0; c < channels; c += LANES) {
             const int64_t at = oct_min_i64(c, channels - LANES);
             char *to = planes + 2 * (tile * channels + at);
-            if (w->side == 4) {
-                transform_tile(copied + at, line, channels, plane, to);
-                continue;
-            }
-            lanes points[OCT_WINOGRAD_POINTS];
-            oct_winograd_codes(copied + at, line, channels, 0, points);
-            for (int i = 0; i < OCT_WINOGRAD_POINTS; i++, to += plane)
-                *(lanes *)to = points[i];
+            if (w->side == 4)
+                oct_winograd_codes(4, copied + at, line, channels, CENTER, w->plane_bytes, to);
+            else
+                oct_winograd_codes(2, copied + at, line, channels, CENTER, w->plane_bytes, to);
         }
 }
 
 /* A line of A^T m, or of its transpose. Of four, the first is 24 times what it should be, the second 12, the others 6. */
-INLINE void transform_sums(const sums_of_lanes *m, int side, sums_of_lanes *results)
+INLINE void transform_sums(const int side, const sums_of_lanes m[EDGE], sums_of_lanes results[SIDE])
 {
     const sums_of_lanes even = m[1] + m[2], odd = m[1] - m[2];
     if (side == 2) {
@@ -220,44 +224,56 @@ INLINE void transform_sums(const sums_of_lanes *m, int side, sums_of_lanes *resu
     results[3] = odd + 2 * slope + 6 * m[5];
 }
 
-/* The results of a tile of columns [c, c + SUMS): those of `lines` by `columns` are written. */
-INLINE void write_tile(const oct_winograd *w, const int32_t *from, int side, int64_t lines,
-                       int64_t columns, int32_t *to)
+/* Results of a line of tiles: of some lines and columns, of channels from `to` on. */
+typedef struct line_results {
+    const int32_t *planes, *center;
+    int64_t count, lines; /* channels, lines of results */
+    bool add;             /* to those of the parts before */
+    int32_t *to;
+} line_results;
+
+/* Writes a tile's results of SUMS channels; `columns` of them are there. */
+INLINE void write_tile(const oct_winograd *w, const line_results *r, const int side, const bool add,
+                       int64_t c, const int32_t *from, int64_t columns, int32_t *to)
 {
-    static const int shift[] = {3, 2, 1, 1};
+    static const int shift[SIDE] = {3, 2, 1, 1};
     const sums_of_lanes inverse_of_9 = (sums_of_lanes){0} + 0x38E38E39U;
-    sums_of_lanes rows[4][6];
+    const sums_of_lanes center = *(const sums_of_lanes *)(r->center + c);
+    sums_of_lanes rows[SIDE][EDGE];
     for (int x = 0; x < side + 2; x++) {
-        sums_of_lanes m[6], column[4];
+        sums_of_lanes m[EDGE], column[SIDE];
         for (int y = 0; y < side + 2; y++)
             m[y] = *(const sums_of_lanes *)(from + (y * (side + 2) + x) * w->sum_plane);
-        transform_sums(m, side, column);
+        transform_sums(side, m, column);
         for (int y = 0; y < side; y++)
             rows[y][x] = column[y];
     }
-    for (int y = 0; y < side && y < lines; y++, to += w->out_w * w->out_c) {
-        sums_of_lanes results[4];
-        transform_sums(rows[y], side, results);
+    for (int y = 0; y < side && y < r->lines; y++, to += w->out_w * w->out_c) {
+        sums_of_lanes results[SIDE];
+        transform_sums(side, rows[y], results);
         for (int x = 0; x < side && x < columns; x++) {
             sums_of_lanes *at = (sums_of_lanes *)(to + x * w->out_c), result = results[x];
             if (side == 4)
                 result = (sums_of_lanes)((oct_winograd_sums)(result * inverse_of_9) >>
                                          (shift[y] + shift[x]));
-            *at = result;
+            *at = result + (add ? *at : center);
         }
     }
 }
 
-/* Writes the results of a line of tiles, of `count` columns and `lines` lines; the last tile may have fewer columns. */
-OCT_CLONES static void write_results(const oct_winograd *w, const int32_t *planes, int64_t count,
-                                     int64_t lines, int32_t *to)
+/* Writes the results of a line of tiles; the last one may have fewer columns. */
+OCT_CLONES static void write_results(const oct_winograd *w, const line_results *r)
 {
-    for (int64_t x = 0; x < w->out_w; x += w->side, planes += COLUMNS, to += w->side * w->out_c)
-        for (int64_t c = 0; c < count; c += SUMS)
-            if (w->side == 4)
-                write_tile(w, planes + c, 4, lines, w->out_w - x, to + c);
+    const int32_t *from = r->planes;
+    int32_t *to = r->to;
+    for (int64_t x = 0; x < w->out_w; x += w->side, from += w->columns, to += w->side * w->out_c)
+        for (int64_t c = 0; c < r->count; c += SUMS)
+            if (w->side == 2)
+                write_tile(w, r, 2, r->add, c, from + c, w->out_w - x, to + c);
+            else if (r->add)
+                write_tile(w, r, 4, true, c, from + c, w->out_w - x, to + c);
             else
-                write_tile(w, planes + c, 2, lines, w->out_w - x, to + c);
+                write_tile(w, r, 4, false, c, from + c, w->out_w - x, to + c);
 }
 
 void oct_winograd_multiply(const oct_winograd *w, const oct_winograd_block *b, const uint8_t *x,
@@ -265,35 +281,42 @@ void oct_winograd_multiply(const oct_winograd *w, const oct_winograd_block *b, c
 {
     oct_row *rows = scratch;
     uint8_t *lines = (uint8_t *)scratch + w->lines_at;
-    char *planes = (char *)scratch + w->planes_at;
-    int32_t *planes_of_sums = (int32_t *)(void *)((char *)scratch + w->sums_at);
+    char *codes = (char *)scratch + w->planes_at;
+    int32_t *planes = (int32_t *)(void *)((char *)scratch + w->sums_at);
     const int64_t tile_bytes = 2 * w->in_c;
     int64_t tiles = 0;
     for (int64_t n = 0; n < b->samples; n++, x += w->in_h * w->in_w * w->in_c)
         for (int64_t y = b->line; y < b->line + b->lines; y += w->side, tiles += w->tile_columns)
-            transform_codes(w, x, y - w->pad_top, lines, planes + tiles * tile_bytes);
+            transform_codes(w, x, y - w->pad_top, lines, codes + tiles * tile_bytes);
     OCT_ASSERT(tiles <= w->max_tiles);
     for (int64_t i = 0; i < tiles; i++)
-        rows[i] = (oct_row){.x = i * tile_bytes, .acc = i * COLUMNS};
-    const oct_run run = {.words = w->in_c / 2};
+        rows[i] = (oct_row){.x = i * tile_bytes, .acc = i * w->columns};
+    oct_run run = {0};
     oct_product p = {.rows = rows,
                      .m = tiles,
                      .runs = &run,
                      .num_runs = 1,
-                     .panel_bytes = run.words * w->bytes->col_tile * OCT_WORD};
-    for (int64_t column = 0; column < w->out_c; column += COLUMNS) {
-        p.n = oct_min_i64(COLUMNS, w->out_c - column);
-        for (int point = 0; point < w->points; point++) {
-            p.x = planes + point * w->plane_bytes;
-            p.acc = planes_of_sums + point * w->sum_plane;
-            p.packed = (const char *)packed + point * w->matrix_bytes +
-                       column / w->bytes->col_tile * p.panel_bytes;
-            w->bytes->pairs(&p);
+                     .panel_bytes = w->in_c / 2 * w->bytes->col_tile * OCT_WORD};
+    const void *center = (const char *)packed + w->points * w->matrix_bytes;
+    for (int64_t channel = 0; channel < w->in_c; channel += w->part) {
+        run = (oct_run){2 * channel, channel / 2, oct_min_i64(w->part, w->in_c - channel) / 2};
+        for (int64_t column = 0; column < w->out_c; column += w->columns) {
+            p.n = oct_min_i64(w->columns, w->out_c - column);
+            for (int point = 0; point < w->points; point++) {
+                p.x = codes + point * w->plane_bytes;
+                p.acc = planes + point * w->sum_plane;
+                p.packed = (const char *)packed + point * w->matrix_bytes +
+                           column / w->bytes->col_tile * p.panel_bytes;
+                w->bytes->pairs(&p);
+            }
+            line_results r = {planes, (const int32_t *)center + column, p.n, .add = channel > 0};
+            for (int64_t n = 0; n < b->samples; n++)
+                for (int64_t y = 0; y < b->lines;
+                     y += w->side, r.planes += w->tile_columns * w->columns) {
+                    r.lines = b->lines - y;
+                    r.to = sums + (n * b->lines + y) * w->out_w * w->out_c + column;
+                    write_results(w, &r);
+                }
         }
-        const int32_t *from = planes_of_sums;
-        for (int64_t n = 0; n < b->samples; n++)
-            for (int64_t y = 0; y < b->lines; y += w->side, from += w->tile_columns * COLUMNS)
-                write_results(w, from, p.n, b->lines - y,
-                              sums + (n * b->lines + y) * w->out_w * w->out_c + column);
     }
 }

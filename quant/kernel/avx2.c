@@ -122,6 +122,6 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
-    OCT_SIMD_TABLE(pack_tile, product_of_pairs),
+    OCT_SIMD_TABLE(pack_tile, product_of_pairs, 1),
     .pairs_codes = pairs_codes,
 };

@@ -80,6 +80,30 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
     add_products(sum, load_lanes(codes), (lanes)_mm512_slli_epi32((__m512i)load_lanes(w), 8))
 #include "quant/kernel/simd_table.h"
 
+INLINE lanes add_pairs(lanes sum, lanes numbers, lanes w)
+{
+    return (lanes)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)numbers, (__m512i)w);
+}
+
+#define PANEL_NAME product_of_pairs
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 8
+#define PANEL_ROWS_4 6
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD lanes
+#define PANEL_WEIGHT lanes
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_BROADCAST(at) broadcast(at)
+#define PANEL_TILE_AT(at) load_lanes(at)
+#define PANEL_MADD(sum, word, w) add_pairs(sum, word, w)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#include "core/product/panel.h"
+
 /* A call of the requantizer: its constants, what it has found, and where it is. */
 typedef struct requantizer {
     coder constants;
@@ -154,6 +178,6 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
     .name = "avx512vnni",
-    OCT_SIMD_TABLE(NULL, NULL),
+    OCT_SIMD_TABLE(NULL, product_of_pairs, 2),
     .depthwise_pairs = true,
 };

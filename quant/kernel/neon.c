@@ -107,5 +107,5 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_neon = {
     .isa = OCT_ISA_NEON,
     .name = "neon",
-    OCT_SIMD_TABLE(pack_tile, product_of_pairs),
+    OCT_SIMD_TABLE(pack_tile, product_of_pairs, 1),
 };

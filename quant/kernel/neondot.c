@@ -66,5 +66,5 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
-    OCT_SIMD_TABLE(NULL, NULL),
+    OCT_SIMD_TABLE(NULL, NULL, 0),
 };

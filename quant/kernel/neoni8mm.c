@@ -93,5 +93,5 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_neoni8mm = {
     .isa = OCT_ISA_NEONI8MM,
     .name = "neoni8mm",
-    OCT_SIMD_TABLE(NULL, NULL),
+    OCT_SIMD_TABLE(NULL, NULL, 0),
 };

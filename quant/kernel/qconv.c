@@ -8,8 +8,8 @@
  *     stripe  the input lines of a block are copied once, with their border, into a stripe of scratch,
  *             where the taps of a window line are one run of codes: otherwise, and where rows are to fill tiles
  *             or codes are widened (a small plane is widened as it is, for the first way);
- *     winograd  3 x 3 filters that make 4 x 4 or 2 x 2 positions at once (core/product/winograd.h): where bytes are multiplied as
- *             numbers of 16 bits;
+ *     winograd  3 x 3 filters that make 4 x 4 or 2 x 2 positions at once (core/product/winograd.h): where products of
+ *             numbers of 16 bits are so much fewer that they take less time;
  *     lines   one filter a channel: line by line (quant/kernel/kernel.h);
  *     affine  a factor a channel: code by code.
  *

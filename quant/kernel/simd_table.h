@@ -222,10 +222,10 @@ static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
     depthwise(&with_coder);
 }
 
-/* Members of the table; two of these (oct_byte_product) may be NULL. */
-#define OCT_SIMD_TABLE(pack, pairs)                                                                \
-    .bytes = {COLUMNS, TILE_BYTES, pack, product, pairs}, .depthwise_bytes = depthwise_bytes,      \
-    .depthwise_pack = depthwise_pack, .depthwise = depthwise, .product_codes = product_codes,      \
-    .depthwise_codes = depthwise_codes, .requantize = requantize
+/* Members of the table; pack and pairs (oct_byte_product) may be NULL. */
+#define OCT_SIMD_TABLE(pack, pairs, pairs_time)                                                    \
+    .bytes = {COLUMNS, TILE_BYTES, pack, product, pairs, pairs_time},                              \
+    .depthwise_bytes = depthwise_bytes, .depthwise_pack = depthwise_pack, .depthwise = depthwise,  \
+    .product_codes = product_codes, .depthwise_codes = depthwise_codes, .requantize = requantize
 
 #endif

@@ -68,5 +68,5 @@ static void requantize(const oct_acc_rows *r, const oct_requant *q)
 const oct_kernel VNNI256_TABLE = {
     .isa = OCT_ISA_AVXVNNI,
     .name = "avxvnni",
-    OCT_SIMD_TABLE(NULL, NULL),
+    OCT_SIMD_TABLE(NULL, NULL, 0),
 };

@@ -404,14 +404,16 @@ Test(int8_backward, the_gradient_to_the_input_is_exact)
     }
 }
 
-/* Layers whose gradient some tables make of tiles: of 4 x 4 results, or of 2 x 2 where outputs are many. */
+/* Layers whose gradient some tables make of tiles, outputs of one part or of two. */
 Test(int8_backward, the_gradient_to_the_input_is_exact_by_tiles)
 {
     dice d = {.seed = 4};
-    for (int round = 0; round < 16; round++) {
-        oct_conv_shape s = oct_conv_shape_of(
-            roll_between(&d, 9, 21), roll_between(&d, 9, 21), 8 * roll_between(&d, 2, 6),
-            8 * roll_between(&d, 2, 6) + (round % 4 ? 0 : 96), oct_conv_geometry_of(3, 3, 1, 1, 1));
+    int by_tiles[OCT_COUNT(all_kernels)] = {0};
+    for (int round = 0; round < 12; round++) {
+        oct_conv_shape s = oct_conv_shape_of(roll_between(&d, 15, 20), roll_between(&d, 15, 20),
+                                             16 * roll_between(&d, 5, 6),
+                                             16 * roll_between(&d, 5, 6) + (round % 4 ? 0 : 160),
+                                             oct_conv_geometry_of(3, 3, 1, 1, 1));
         s.pad_left = (int)roll_between(&d, 1, 2);
         s.pad_top = (int)roll_between(&d, 1, 2);
         s.pad_right =
@@ -419,12 +421,13 @@ Test(int8_backward, the_gradient_to_the_input_is_exact_by_tiles)
         s.pad_bottom = (int)roll_between(&d, 0, 6);
         oct_conv_set_out(&s);
         for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
-            cr_assert_eq(bytes_plan(&s, all_kernels[k], 2, 1).data.winograd.bytes != NULL,
-                         all_kernels[k]->bytes.pairs != NULL);
+            by_tiles[k] += bytes_plan(&s, all_kernels[k], 2, 1).data.winograd.bytes != NULL;
         layer l = layer_of(&d, s, roll_between(&d, 1, 5), 2, 1 + round % 2);
         check_data_everywhere(&l, &d);
         free_layer(&l);
     }
+    for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
+        cr_assert(all_kernels[k]->bytes.pairs ? by_tiles[k] >= 6 : by_tiles[k] == 0);
 }
 
 /* The least power of two of samples with 512 positions, at most a leaf. */
@@ -595,8 +598,15 @@ static bool goes_by_tiles(const oct_conv_shape *s, const oct_kernel *k)
     return p.weight.segment.tiles_bytes > 0;
 }
 
-/* Layers whose gradient some tables make of 2 x 2 tiles: odd planes, any padding, short segments, channels that threads
- * share; 9 x 9 x 512, whose full segments are too large for it, and a short one would not be; leaves side by side. */
+/* Some tables make it of tiles: where bytes are multiplied as pairs. */
+static bool may_go_by_tiles(const oct_kernel *k)
+{
+    return k->bytes.pairs && k->bytes.pairs_time == 1;
+}
+
+/* Layers whose gradient some tables make of tiles: odd planes, any padding, short segments, segments of several parts,
+ * channels that threads share; 9 x 9 x 1024, whose full segments are too large for it, and a short one would not be; small
+ * planes, whose tiles are of 2 x 2; leaves side by side. */
 Test(int8_backward, the_gradient_to_the_weights_is_exact_by_tiles)
 {
     dice d = {.seed = 6};
@@ -610,20 +620,21 @@ Test(int8_backward, the_gradient_to_the_weights_is_exact_by_tiles)
         s.pad_bottom = (int)roll_between(&d, 0, 6);
         oct_conv_set_out(&s);
         for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
-            cr_assert_eq(goes_by_tiles(&s, all_kernels[k]), all_kernels[k]->bytes.pairs != NULL,
+            cr_assert_eq(goes_by_tiles(&s, all_kernels[k]), may_go_by_tiles(all_kernels[k]),
                          "%s: %lld x %lld x %lld to %lld x %lld x %lld", all_kernels[k]->name,
                          (long long)s.in_h, (long long)s.in_w, (long long)s.in_c,
                          (long long)s.out_h, (long long)s.out_w, (long long)s.out_c);
         check_weight_everywhere(&d, s, roll_between(&d, 1, 8), 1 + round % 2);
     }
     const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    check_weight_everywhere(&d, oct_conv_shape_of(9, 9, 512, 16, three), 8, 1);
+    check_weight_everywhere(&d, oct_conv_shape_of(9, 9, 1024, 16, three), 8, 1);
+    check_weight_everywhere(&d, oct_conv_shape_of(41, 39, 16, 32, three), 2, 2);
     for (int round = 0; round < 6; round++)
         check_weight_everywhere(&d, oct_conv_shape_of(4 + round / 2, 4, 64, 48, three), 8,
                                 1 + round % 2);
 }
 
-/* The largest sums that a segment by tiles has, of both signs: 4,096 tiles. */
+/* The largest sums of a segment by tiles of 4 x 4, of both signs, in sixteen parts. */
 Test(int8_backward, the_largest_sums_by_tiles_do_not_overflow)
 {
     dice d = {.seed = 7};
@@ -638,8 +649,7 @@ Test(int8_backward, the_largest_sums_by_tiles_do_not_overflow)
         float *want = expected_weight(&l, NULL);
         for (size_t k = 0; k < OCT_COUNT(all_kernels); k++)
             if (runs_here(all_kernels[k])) {
-                cr_assert(goes_by_tiles(&l.s, all_kernels[k]) ==
-                          (all_kernels[k]->bytes.pairs != NULL));
+                cr_assert_eq(goes_by_tiles(&l.s, all_kernels[k]), may_go_by_tiles(all_kernels[k]));
                 check_weight(&l, all_kernels[k], NULL, want, false, 1);
             }
         oct_free(&want);

@@ -307,9 +307,7 @@ static oct_conv_shape shape_of_three(int64_t h, int64_t w, int64_t in_c, int64_t
 /* Says whether a table takes tiles of results for that many samples. */
 static bool takes_tiles(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples)
 {
-    oct_qconv_plan plan;
-    oct_qconv_plan_init(&plan, kernel, s, (oct_qparams){.qmax = 255}, samples);
-    return plan.winograd.bytes != NULL;
+    return oct_winograd_side(&kernel->bytes, s, samples) > 0;
 }
 
 /* Columns enough that a table with pairs_codes widens a copy of its input: large planes line by line, small ones as whole
@@ -337,47 +335,54 @@ Test(qconv, equals_direct_convolution_of_widened_codes)
     }
 }
 
-/* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end. Tiles of 4 x 4, and
- * in two rounds of five channels for 2 x 2, or as many as 4 x 4 can have. */
+/* Planes of odd and even sides, of one block and of several; whole samples together, and too few at the end; channels of one
+ * part and of two. */
 Test(qconv, equals_direct_convolution_by_tiles)
 {
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
+        const bool pairs = kernel->bytes.pairs != NULL;
+        int by_tiles = 0;
         dice d = {.seed = 26};
         for (int round = 0; round < 10; round++) {
-            const int64_t channels = 8 * roll_between(&d, 2, 5);
+            const int64_t channels = 16 * roll_between(&d, 5, 7);
             oct_conv_shape s =
-                shape_of_three(roll_between(&d, 10, 15), roll_between(&d, 10, 24),
-                               round % 5 == 3   ? 112
-                               : round % 5 == 4 ? 96 + channels
-                                                : channels,
-                               8 * roll_between(&d, 2, 5), (int)roll_between(&d, 0, 2));
+                shape_of_three(roll_between(&d, 11, 16), roll_between(&d, 15, 24),
+                               channels + (round % 5 == 4 ? 144 : 0), 16 * roll_between(&d, 5, 7),
+                               (int)roll_between(&d, 0, 2));
             s.pad_left = (int)roll_between(&d, 0, 2);
             s.pad_bottom = (int)roll_between(&d, 0, 4);
             oct_conv_set_out(&s);
-            cr_assert_eq(takes_tiles(kernel, &s, 1), kernel->bytes.pairs != NULL);
-            if (kernel->bytes.pairs) check_conv(kernel, &d, &s, roll_between(&d, 1, 3));
+            by_tiles += takes_tiles(kernel, &s, 1);
+            if (pairs) check_conv(kernel, &d, &s, roll_between(&d, 1, 3));
         }
-        if (!kernel->bytes.pairs) continue;
-        const oct_conv_shape small = shape_of_three(8, 8, 16, 24, 1);
+        cr_assert(pairs ? by_tiles >= 5 : by_tiles == 0);
+        if (!pairs) continue;
+        const oct_conv_shape small = shape_of_three(8, 8, 64, 80, 1);
+        cr_assert(takes_tiles(kernel, &small, 1));
         for (int64_t samples = 1; samples <= 8; samples++)
             check_conv(kernel, &d, &small, samples);
-        for (int64_t side = 4; side < 8; side++) { /* only for many samples */
-            const oct_conv_shape least = shape_of_three(side, 11 - side, 16, 24, 1);
-            cr_assert(!takes_tiles(kernel, &least, 1) && takes_tiles(kernel, &least, 9));
-            check_conv(kernel, &d, &least, 9);
-        }
+        /* Many weights only for many tiles, of 2 x 2 where 4 x 4 would have too many. */
+        const oct_conv_shape heavy = shape_of_three(4, 4, 256, 256, 1);
+        cr_assert(takes_tiles(kernel, &heavy, 8));
+        check_conv(kernel, &d, &heavy, 8);
+        const oct_conv_shape most = shape_of_three(4, 4, 512, 272, 1);
+        cr_assert_eq(takes_tiles(kernel, &most, 8), kernel->bytes.pairs_time == 1);
+        cr_assert(!takes_tiles(kernel, &most, 1));
+        check_conv(kernel, &d, &most, 8);
+        const oct_conv_shape least = shape_of_three(2, 2, 64, 64, 1);
+        cr_assert(!takes_tiles(kernel, &least, 9));
     }
 }
 
-enum { END_SIDE = 8, END_OUTS = 16 };
+enum { END_SIDE = 8, END_OUTS = 64, END_INS = 448 };
 
 static void check_ends_of_tiles(int64_t ins)
 {
     const oct_conv_shape s = shape_of_three(END_SIDE, END_SIDE, ins, END_OUTS, 1);
-    static uint8_t x[END_SIDE * END_SIDE * OCT_WINOGRAD_CHANNELS];
-    static int8_t w[END_OUTS * 9 * OCT_WINOGRAD_CHANNELS];
+    static uint8_t x[END_SIDE * END_SIDE * END_INS];
+    static int8_t w[END_OUTS * 9 * END_INS];
     static int32_t acc[END_SIDE * END_SIDE * END_OUTS];
     for (int64_t i = 0; i < END_SIDE * END_SIDE * ins; i++) { /* stripes, squares, and all */
         const int64_t y = i / ins / END_SIDE, at = i / ins % END_SIDE;
@@ -390,7 +395,8 @@ static void check_ends_of_tiles(int64_t ins)
     }
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
-        if (!runs_here(kernel) || !takes_tiles(kernel, &s, 1)) continue;
+        if (!runs_here(kernel)) continue;
+        cr_assert_eq(takes_tiles(kernel, &s, 1), kernel->bytes.pairs != NULL);
         for (int32_t zero_point = 0; zero_point <= 255; zero_point += 255) {
             const oct_qparams in = {.zero_point = zero_point, .qmax = 255};
             planned l = plan_layer(kernel, &s, in, 1, w);
@@ -402,12 +408,13 @@ static void check_ends_of_tiles(int64_t ins)
     }
 }
 
-/* The largest sums on the way, with each sign: of the points of a tile of 2 x 2, of the pairs that are halved, and results of the
- * most channels that tiles of 4 x 4 have. */
+/* The largest sums on the way, with each sign, and the largest results: of the most channels of a part, of two such parts, and
+ * of the fewest that need two. */
 Test(qconv, sums_tiles_exactly_at_their_ends)
 {
-    check_ends_of_tiles(OCT_WINOGRAD_CHANNELS);
-    check_ends_of_tiles(112);
+    check_ends_of_tiles(END_INS / 2);
+    check_ends_of_tiles(END_INS);
+    check_ends_of_tiles(END_INS / 2 + 16);
 }
 
 /* The ends of everything: products of bytes that fill int32 are combined without loss. */
