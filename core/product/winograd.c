@@ -22,7 +22,7 @@ enum {
     RESULT_CODES = 65536,
     /* Measured: what a tile takes to transform, in channels, and the weights whose reading it hides. */
     TRANSFORM_CHANNELS = 24,
-    TILE_WEIGHTS = 32768,
+    TILE_WEIGHTS = 8192,
     LARGE_TILE_WEIGHTS =
         131072, /* whose tiles may be of 4 x 4: those of more do not fit the caches */
 };
@@ -62,7 +62,8 @@ static bool side_pays(const oct_byte_product *bytes, const oct_conv_shape *s, in
     const int64_t tiles = oct_divide_up(s->out_h, side) * oct_divide_up(s->out_w, side);
     const int64_t taps =
         (3 * s->out_h - s->pad_top - s->pad_bottom) * (3 * s->out_w - s->pad_left - s->pad_right);
-    const int64_t together = oct_min_i64(samples * tiles, tiles_wanted(s, side));
+    const int64_t wanted = tiles_wanted(s, side);
+    const int64_t together = oct_min_i64(oct_min_i64(samples, wanted) * tiles, wanted);
     return taps * least > tiles * points * bytes->pairs_time * (least + TRANSFORM_CHANNELS) &&
            together * TILE_WEIGHTS >= s->in_c * s->out_c * bytes->pairs_time;
 }

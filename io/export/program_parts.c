@@ -71,11 +71,11 @@ oct_status oct_export_table(const oct_program *program, const oct_step *step, ui
     plane.conv.shape.in_w = plane.conv.shape.out_w = 1;
     OCT_TRY(oct_alloc(&codes, (size_t)channels, OCT_EXPORT_CODES));
     OCT_TRY(oct_alloc(&made, (size_t)channels, OCT_EXPORT_CODES));
-    OCT_TRY(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
-    OCT_TRY(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
+    OCT_TRY(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel, 1), 1));
+    OCT_TRY(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel, 1), 1));
     for (int64_t i = 0; i < OCT_EXPORT_CODES * channels; i++)
         codes[i] = (uint8_t)(i / channels);
-    type->pack(program, &plane, kernel, packed);
+    type->pack(program, &plane, kernel, 1, packed);
     type->run(&(oct_step_run){.program = program,
                               .step = &plane,
                               .kernel = kernel,

@@ -24,7 +24,7 @@ static const int64_t block_bytes = 512 * 1024;
 struct oct_packed {
     uint8_t **step; /* of each step, into `constants`; NULL without */
     uint8_t *constants;
-    int64_t bytes;
+    int64_t bytes, samples;
 };
 
 struct oct_runtime {
@@ -55,19 +55,48 @@ typedef struct frame {
     void **fallbacks;
 } frame;
 
-oct_status oct_packed_create(oct_packed **packed, const oct_program *program)
+/* Takes the options, or their defaults. More threads than samples would have nothing to do. */
+static oct_status take_options(oct_runtime *rt, const oct_runtime_options *options)
+{
+    const oct_runtime_options o = options ? *options : (oct_runtime_options){0};
+    OCT_CHECK(o.max_batch >= 0, OCT_USAGE,
+              "the option max_batch is %lld; give 1 or more samples, or 0, which stands for 1",
+              (long long)o.max_batch);
+    OCT_CHECK(o.threads >= 0 && o.threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
+              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has", o.threads,
+              OCT_RUNTIME_THREADS_MAX);
+    rt->max_batch = o.max_batch > 0 ? o.max_batch : 1;
+    rt->threads =
+        (int)oct_min_i64(o.threads > 0 ? o.threads : omp_get_max_threads(), rt->max_batch);
+    rt->host = o.host;
+    return OCT_OK;
+}
+
+/* Returns the most samples of a thread. */
+static int64_t share_of(const oct_runtime *rt)
+{
+    return oct_divide_up(rt->max_batch, rt->threads);
+}
+
+oct_status oct_packed_create(oct_packed **packed, const oct_program *program,
+                             const oct_runtime_options *options)
 {
     const oct_kernel *kernel = oct_kernel_here();
     oct_packed *made = NULL;
+    oct_runtime rt = {0};
     oct_status status;
     *packed = NULL;
     OCT_TRY(oct_program_check(program));
+    OCT_TRY(take_options(&rt, options));
+    const int64_t samples = share_of(&rt);
     OCT_TRY(oct_alloc(&made, 1, sizeof *made));
+    made->samples = samples;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (type->pack)
-            made->bytes += oct_round_up(type->packed_bytes(program, step, kernel), OCT_CACHE_LINE);
+            made->bytes +=
+                oct_round_up(type->packed_bytes(program, step, kernel, samples), OCT_CACHE_LINE);
     }
     OCT_TRY_OUT(oct_alloc(&made->constants, (size_t)made->bytes, 1));
     oct_mem_advise_huge_pages(made->constants, (size_t)made->bytes);
@@ -78,8 +107,8 @@ oct_status oct_packed_create(oct_packed **packed, const oct_program *program)
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (!type->pack) continue;
         made->step[i] = next;
-        type->pack(program, step, kernel, next);
-        next += oct_round_up(type->packed_bytes(program, step, kernel), OCT_CACHE_LINE);
+        type->pack(program, step, kernel, samples, next);
+        next += oct_round_up(type->packed_bytes(program, step, kernel, samples), OCT_CACHE_LINE);
     }
     *packed = made;
     return OCT_OK;
@@ -106,9 +135,8 @@ static oct_status plan_memory(oct_runtime *rt)
     const oct_program *program = rt->program;
     OCT_TRY(oct_alloc(&rt->offsets, (size_t)program->num_values, sizeof *rt->offsets));
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
-    const int64_t share = rt->max_batch / rt->threads + (rt->max_batch % rt->threads != 0);
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
-    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
+    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share_of(rt));
     const int64_t block_samples = rt->block * rt->threads;
     const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
     OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
@@ -118,9 +146,8 @@ static oct_status plan_memory(oct_runtime *rt)
         const oct_step *step = &program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (!type->scratch_bytes) continue;
-        const int64_t bytes =
-            oct_round_up(type->scratch_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
-        rt->scratch_bytes = oct_max_i64(rt->scratch_bytes, bytes);
+        const int64_t bytes = type->scratch_bytes(program, step, rt->kernel, rt->packed->samples);
+        rt->scratch_bytes = oct_max_i64(rt->scratch_bytes, oct_round_up(bytes, OCT_CACHE_LINE));
     }
     OCT_TRY(oct_alloc(&rt->memory, (size_t)rt->memory_bytes, 1));
     return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
@@ -153,29 +180,12 @@ static oct_status open_fallbacks(oct_runtime *rt)
     return OCT_OK;
 }
 
-/* Takes the options, or their defaults. More threads than samples would have nothing to do. */
-static oct_status take_options(oct_runtime *rt, const oct_runtime_options *options)
-{
-    const oct_runtime_options o = options ? *options : (oct_runtime_options){0};
-    OCT_CHECK(o.max_batch >= 0, OCT_USAGE,
-              "the option max_batch is %lld; give 1 or more samples, or 0, which stands for 1",
-              (long long)o.max_batch);
-    OCT_CHECK(o.threads >= 0 && o.threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
-              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has", o.threads,
-              OCT_RUNTIME_THREADS_MAX);
-    rt->max_batch = o.max_batch > 0 ? o.max_batch : 1;
-    rt->threads =
-        (int)oct_min_i64(o.threads > 0 ? o.threads : omp_get_max_threads(), rt->max_batch);
-    rt->host = o.host;
-    return OCT_OK;
-}
-
 static oct_status make_ready(oct_runtime *rt, const oct_runtime_options *options)
 {
     OCT_TRY(take_options(rt, options));
     rt->packed = options ? options->packed : NULL;
     if (!rt->packed) {
-        OCT_TRY(oct_packed_create(&rt->own, rt->program));
+        OCT_TRY(oct_packed_create(&rt->own, rt->program, options));
         rt->packed = rt->own;
     }
     OCT_TRY(plan_memory(rt));

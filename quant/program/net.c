@@ -158,7 +158,9 @@ oct_status oct_net_create(oct_net **net, const oct_net_source *source,
     m->output = port_of(&p->values[p->output], codes_of(p, p->output, true),
                         m->port_names ? m->port_names[1] : "");
     OCT_TRY_OUT(describe_layers(m));
-    OCT_TRY_OUT(oct_packed_create(&m->packed, p));
+    const oct_runtime_options of_runtime = {.max_batch = options ? options->max_batch : 0,
+                                            .threads = options ? options->threads : 0};
+    OCT_TRY_OUT(oct_packed_create(&m->packed, p, &of_runtime));
     status = make_net(net, m, options);
 out:
     release_model(m);

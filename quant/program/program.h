@@ -192,7 +192,6 @@ typedef struct oct_fallback_host {
 
 /* The constants of a program in the layout of this machine's kernels, which any number of its runtimes may share. */
 typedef struct oct_packed oct_packed;
-oct_status oct_packed_create(oct_packed **packed, const oct_program *program);
 void oct_packed_destroy(oct_packed **packed);
 
 /* A program made ready for this machine: weights packed, one block of memory planned. It is for one thread at a time. */
@@ -207,6 +206,9 @@ typedef struct oct_runtime_options {
     const oct_packed *packed;      /* of the program, borrowed; NULL: the runtime makes its own */
 } oct_runtime_options;
 enum { OCT_RUNTIME_THREADS_MAX = 1024 };
+/* options: of most of the runtimes, NULL for the defaults; which layout is fastest depends on the samples of a thread. */
+oct_status oct_packed_create(oct_packed **packed, const oct_program *program,
+                             const oct_runtime_options *options);
 /* options: NULL for the defaults. The program is borrowed and must outlive the runtime. OCT_PREPARE if it has float
  * fallbacks and there is no host. */
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,

@@ -109,14 +109,14 @@ typedef struct oct_step_type {
     /* Everything that this kind relies on beyond what every step must be; sentences without the
      * step's name, which the caller puts in front. */
     oct_status (*check)(const oct_program *program, const oct_step *step);
-    /* Constants in the kernel's own layout, made once; NULL: none. */
+    /* Constants in the kernel's own layout, made once; NULL: none. samples: as in oct_packed_create. */
     int64_t (*packed_bytes)(const oct_program *program, const oct_step *step,
-                            const oct_kernel *kernel);
+                            const oct_kernel *kernel, int64_t samples);
     void (*pack)(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                 void *packed);
+                 int64_t samples, void *packed);
     int64_t (*scratch_bytes)(const oct_program *program, const oct_step *step,
-                             const oct_kernel *kernel); /* NULL: none */
-    void (*run)(const oct_step_run *r);                 /* NULL: the host runs it */
+                             const oct_kernel *kernel, int64_t samples); /* NULL: none */
+    void (*run)(const oct_step_run *r); /* NULL: the host runs it */
 } oct_step_type;
 
 #define X(kind, name) extern const oct_step_type oct_step_##name;

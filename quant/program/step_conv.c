@@ -127,15 +127,20 @@ typedef struct constants {
     oct_fixed *fixed; /* multipliers as whole numbers */
 } constants;
 
-/* Plans the kernel's work on this step. */
+static bool is_dilated(const oct_step *step)
+{
+    return step->conv.input_step_h > 1 || step->conv.input_step_w > 1;
+}
+
+/* Plans the kernel's work on this step, dilated inputs sample by sample. */
 static void make_plan(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                      oct_qconv_plan *plan)
+                      int64_t samples, oct_qconv_plan *plan)
 {
     const oct_qparams in = oct_step_input(program, step, 0)->q;
     if (step->kind == OCT_STEP_AFFINE)
         oct_qconv_plan_affine(plan, kernel, &step->conv.shape, in);
     else
-        oct_qconv_plan_init(plan, kernel, &step->conv.shape, in, 1);
+        oct_qconv_plan_init(plan, kernel, &step->conv.shape, in, is_dilated(step) ? 1 : samples);
 }
 
 /* Offsets in what `pack` writes. */
@@ -150,23 +155,23 @@ static int64_t weight_offset(const oct_qconv_plan *plan)
 }
 
 static int64_t packed_bytes(const oct_program *program, const oct_step *step,
-                            const oct_kernel *kernel)
+                            const oct_kernel *kernel, int64_t samples)
 {
     oct_qconv_plan plan;
-    make_plan(program, step, kernel, &plan);
+    make_plan(program, step, kernel, samples, &plan);
     return weight_offset(&plan) + plan.packed_bytes +
            step->conv.shape.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
 /* Packs constants into one piece of memory: the struct, tables of the plan, weights, biases, fixed multipliers. */
 static void pack_conv(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                      void *packed)
+                      int64_t samples, void *packed)
 {
     constants *k = packed;
     char *at = packed;
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
     const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
-    make_plan(program, step, kernel, &k->plan);
+    make_plan(program, step, kernel, samples, &k->plan);
     oct_qconv_plan_tables(&k->plan, at + tables_offset());
     k->weight = at + weight_offset(&k->plan);
     k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
@@ -211,11 +216,6 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
     return f;
 }
 
-static bool is_dilated(const oct_step *step)
-{
-    return step->conv.input_step_h > 1 || step->conv.input_step_w > 1;
-}
-
 /* The bytes of scratch for one sample of the input dilated, in front of the rest; 0: it is not. */
 static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
@@ -226,10 +226,10 @@ static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 }
 
 static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
-                             const oct_kernel *kernel)
+                             const oct_kernel *kernel, int64_t samples)
 {
     oct_qconv_plan plan;
-    make_plan(program, step, kernel, &plan);
+    make_plan(program, step, kernel, samples, &plan);
     return dilated_bytes(program, step) + plan.scratch_bytes;
 }
 

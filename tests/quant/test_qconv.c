@@ -364,9 +364,9 @@ Test(qconv, equals_direct_convolution_by_tiles)
         for (int64_t samples = 1; samples <= 8; samples++)
             check_conv(kernel, &d, &small, samples);
         /* Many weights only for many tiles, of 2 x 2 where 4 x 4 would have too many. */
-        const oct_conv_shape heavy = shape_of_three(4, 4, 256, 256, 1);
-        cr_assert(takes_tiles(kernel, &heavy, 8));
-        check_conv(kernel, &d, &heavy, 8);
+        const oct_conv_shape heavy = shape_of_three(8, 8, 256, 256, 1);
+        cr_assert(takes_tiles(kernel, &heavy, 4));
+        check_conv(kernel, &d, &heavy, 4);
         const oct_conv_shape most = shape_of_three(4, 4, 512, 272, 1);
         cr_assert_eq(takes_tiles(kernel, &most, 8), kernel->bytes.pairs_time == 1);
         cr_assert(!takes_tiles(kernel, &most, 1));
@@ -396,10 +396,10 @@ static void check_ends_of_tiles(int64_t ins)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
-        cr_assert_eq(takes_tiles(kernel, &s, 1), kernel->bytes.pairs != NULL);
+        cr_assert_eq(takes_tiles(kernel, &s, 8), kernel->bytes.pairs != NULL);
         for (int32_t zero_point = 0; zero_point <= 255; zero_point += 255) {
             const oct_qparams in = {.zero_point = zero_point, .qmax = 255};
-            planned l = plan_layer(kernel, &s, in, 1, w);
+            planned l = plan_layer(kernel, &s, in, 8, w);
             const oct_qconv_pass pass = {.samples = 1, .x = x, .packed = l.packed, .y = acc};
             oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
             check_sums(kernel, &s, 1, (oct_qcodes){.q = in, .data = x}, w, acc);

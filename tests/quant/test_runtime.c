@@ -41,13 +41,13 @@ static void by_reference(const oct_program *p, int64_t samples, uint8_t **values
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
-        const int64_t packed_bytes = type->pack ? type->packed_bytes(p, step, ref) : 0;
-        const int64_t bytes = type->scratch_bytes ? type->scratch_bytes(p, step, ref) : 0;
+        const int64_t packed_bytes = type->pack ? type->packed_bytes(p, step, ref, 1) : 0;
+        const int64_t bytes = type->scratch_bytes ? type->scratch_bytes(p, step, ref, 1) : 0;
         const void *x[OCT_STEP_INPUTS];
         void *packed, *scratch;
         cr_assert_eq(oct_alloc(&packed, (size_t)packed_bytes, 1), OCT_OK);
         cr_assert_eq(oct_alloc(&scratch, (size_t)bytes, 1), OCT_OK);
-        if (type->pack) type->pack(p, step, ref, packed);
+        if (type->pack) type->pack(p, step, ref, 1, packed);
         for (int k = 0; k < step->num_inputs; k++)
             x[k] = values[step->input[k]];
         type->run(&(oct_step_run){.program = p,
