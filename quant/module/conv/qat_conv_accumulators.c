@@ -46,8 +46,9 @@ bool oct_accumulators_begin(oct_context *cx, oct_qat_saved *saved, const oct_ten
     if (kept) return true;
     a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
     a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
-    a->saved = keeps &&
-               is_as_deep_as(saved, plan->kernel->bytes.pairs ? SAVED_DEPTH_OF_PAIRS : SAVED_DEPTH);
+    a->saved =
+        keeps && is_as_deep_as(saved, plan->kernel->bytes.pairs_time == 1 ? SAVED_DEPTH_OF_PAIRS
+                                                                          : SAVED_DEPTH);
     if (a->saved)
         a->buffer = saved->acc = oct_save(cx, buffer_bytes(cx, plan));
     else if (several && (a->shares_leaves || is_as_deep_as(saved, BUFFER_DEPTH)))
