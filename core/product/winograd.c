@@ -20,11 +20,11 @@ enum {
     /* The most results of a block, and codes that they read of all channels: with sums they stay in the second-level cache. */
     MAX_RESULTS = 384,
     RESULT_CODES = 65536,
-    /* Measured: what a tile takes to transform, in channels, and the weights whose reading it hides. */
+    /* Measured: what it takes to transform a tile, as so many channels more; the weights that are read for a tile while it
+     * is multiplied; and those that the caches hold for tiles of 4 x 4, which have 72 bytes each. */
     TRANSFORM_CHANNELS = 24,
     TILE_WEIGHTS = 8192,
-    LARGE_TILE_WEIGHTS =
-        131072, /* whose tiles may be of 4 x 4: those of more do not fit the caches */
+    LARGE_TILE_WEIGHTS = 131072,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -54,7 +54,8 @@ bool oct_winograd_can(const oct_byte_product *bytes, const oct_conv_shape *s)
            s->out_c >= LANES;
 }
 
-/* Whether tiles take less time than going tap by tap, where those in the padding are left out. */
+/* Whether tiles take less time than going tap by tap. Both sides are products for an output channel and a sample, where
+ * tap by tap those in the padding are left out. */
 static bool side_pays(const oct_byte_product *bytes, const oct_conv_shape *s, int64_t samples,
                       int side)
 {
