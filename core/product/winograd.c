@@ -20,8 +20,8 @@ enum {
     /* The most results of a block, and codes that they read of all channels: with sums they stay in the second-level cache. */
     MAX_RESULTS = 384,
     RESULT_CODES = 65536,
-    /* Measured: what it takes to transform a tile, as so many channels more; the weights that are read for a tile while it
-     * is multiplied; and those that the caches hold for tiles of 4 x 4, which have 72 bytes each. */
+    /* Measured: what it takes to transform a tile, as a number of channels more; the weights that are read for a tile while
+     * it is multiplied; and those that the caches hold for tiles of 4 x 4, which have 72 bytes each. */
     TRANSFORM_CHANNELS = 24,
     TILE_WEIGHTS = 8192,
     LARGE_TILE_WEIGHTS = 131072,
