@@ -55,27 +55,20 @@ typedef struct frame {
     void **fallbacks;
 } frame;
 
-/* Takes the options, or their defaults. More threads than samples would have nothing to do. */
-static oct_status take_options(oct_runtime *rt, const oct_runtime_options *options)
+/* Checks options and puts defaults in the place of zeros. More threads than samples would have nothing to do. */
+static oct_status take_options(const oct_runtime_options *given, oct_runtime_options *o)
 {
-    const oct_runtime_options o = options ? *options : (oct_runtime_options){0};
-    OCT_CHECK(o.max_batch >= 0, OCT_USAGE,
+    *o = given ? *given : (oct_runtime_options){0};
+    OCT_CHECK(o->max_batch >= 0, OCT_USAGE,
               "the option max_batch is %lld; give 1 or more samples, or 0, which stands for 1",
-              (long long)o.max_batch);
-    OCT_CHECK(o.threads >= 0 && o.threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
-              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has", o.threads,
+              (long long)o->max_batch);
+    OCT_CHECK(o->threads >= 0 && o->threads <= OCT_RUNTIME_THREADS_MAX, OCT_USAGE,
+              "the option threads is %d; give 1 to %d, or 0 for as many as OpenMP has", o->threads,
               OCT_RUNTIME_THREADS_MAX);
-    rt->max_batch = o.max_batch > 0 ? o.max_batch : 1;
-    rt->threads =
-        (int)oct_min_i64(o.threads > 0 ? o.threads : omp_get_max_threads(), rt->max_batch);
-    rt->host = o.host;
+    if (o->max_batch == 0) o->max_batch = 1;
+    if (o->threads == 0) o->threads = omp_get_max_threads();
+    o->threads = (int)oct_min_i64(o->threads, o->max_batch);
     return OCT_OK;
-}
-
-/* Returns the most samples of a thread. */
-static int64_t share_of(const oct_runtime *rt)
-{
-    return oct_divide_up(rt->max_batch, rt->threads);
 }
 
 oct_status oct_packed_create(oct_packed **packed, const oct_program *program,
@@ -83,12 +76,12 @@ oct_status oct_packed_create(oct_packed **packed, const oct_program *program,
 {
     const oct_kernel *kernel = oct_kernel_here();
     oct_packed *made = NULL;
-    oct_runtime rt = {0};
+    oct_runtime_options o;
     oct_status status;
     *packed = NULL;
     OCT_TRY(oct_program_check(program));
-    OCT_TRY(take_options(&rt, options));
-    const int64_t samples = share_of(&rt);
+    OCT_TRY(take_options(options, &o));
+    const int64_t samples = oct_divide_up(o.max_batch, o.threads);
     OCT_TRY(oct_alloc(&made, 1, sizeof *made));
     made->samples = samples;
     for (int64_t i = 0; i < program->num_steps; i++) {
@@ -136,7 +129,8 @@ static oct_status plan_memory(oct_runtime *rt)
     OCT_TRY(oct_alloc(&rt->offsets, (size_t)program->num_values, sizeof *rt->offsets));
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
     const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
-    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share_of(rt));
+    const int64_t share = oct_divide_up(rt->max_batch, rt->threads);
+    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
     const int64_t block_samples = rt->block * rt->threads;
     const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
     OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
@@ -182,8 +176,12 @@ static oct_status open_fallbacks(oct_runtime *rt)
 
 static oct_status make_ready(oct_runtime *rt, const oct_runtime_options *options)
 {
-    OCT_TRY(take_options(rt, options));
-    rt->packed = options ? options->packed : NULL;
+    oct_runtime_options o;
+    OCT_TRY(take_options(options, &o));
+    rt->max_batch = o.max_batch;
+    rt->threads = o.threads;
+    rt->host = o.host;
+    rt->packed = o.packed;
     if (!rt->packed) {
         OCT_TRY(oct_packed_create(&rt->own, rt->program, options));
         rt->packed = rt->own;

@@ -118,12 +118,15 @@ static oct_status make_net(oct_net **net, net_model *model, const oct_net_option
     if (options) made->options = *options;
     if (made->options.max_batch == 0) made->options.max_batch = 1;
     atomic_flag_clear(&made->busy);
-    const oct_runtime_options of_runtime = {.max_batch = made->options.max_batch,
-                                            .threads = made->options.threads,
-                                            .host = oct_this_library.host,
-                                            .packed = model->packed};
-    const oct_status status =
-        oct_runtime_create(&made->runtime, model->source.program, &of_runtime);
+    oct_runtime_options of_runtime = {.max_batch = made->options.max_batch,
+                                      .threads = made->options.threads,
+                                      .host = oct_this_library.host};
+    oct_status status = OCT_OK;
+    if (!model->packed) /* the first net, which its clones are like */
+        status = oct_packed_create(&model->packed, model->source.program, &of_runtime);
+    of_runtime.packed = model->packed;
+    if (status == OCT_OK)
+        status = oct_runtime_create(&made->runtime, model->source.program, &of_runtime);
     if (status != OCT_OK) {
         oct_free(&made);
         return status;
@@ -158,9 +161,6 @@ oct_status oct_net_create(oct_net **net, const oct_net_source *source,
     m->output = port_of(&p->values[p->output], codes_of(p, p->output, true),
                         m->port_names ? m->port_names[1] : "");
     OCT_TRY_OUT(describe_layers(m));
-    const oct_runtime_options of_runtime = {.max_batch = options ? options->max_batch : 0,
-                                            .threads = options ? options->threads : 0};
-    OCT_TRY_OUT(oct_packed_create(&m->packed, p, &of_runtime));
     status = make_net(net, m, options);
 out:
     release_model(m);
