@@ -165,17 +165,13 @@ void oct_conv_byte_pack(const oct_conv_plan *p, const int8_t *codes, void *packe
     const oct_conv_shape *s = &p->config.shape;
     const oct_conv_product *d = &p->data;
     const oct_conv_window *w = &d->window;
-    int32_t *offsets = (int32_t *)(void *)((char *)packed + d->offsets_at);
     if (d->winograd.bytes) {
 #pragma omp parallel for schedule(static)
         for (int64_t panel = 0; panel < s->in_c / p->config.bytes->col_tile; panel++)
             oct_winograd_pack(&d->winograd, codes, panel, panel + 1, packed);
-        memset(offsets, 0, (size_t)s->in_c * sizeof *offsets);
-        for (int64_t row = 0; row < 9 * s->out_c; row++) /* a tap of an output */
-            for (int64_t c = 0; c < s->in_c; c++)
-                offsets[c] += OCT_GRAD_FLIP * codes[row * s->in_c + c];
         return;
     }
+    int32_t *offsets = (int32_t *)(void *)((char *)packed + d->offsets_at);
     const oct_conv_window_block *last = &w->blocks[w->num_blocks - 1];
     const oct_byte_product *k = p->config.bytes;
     const int64_t taps = (int64_t)s->kernel_h * s->kernel_w, outs = s->out_c / s->groups;

@@ -48,8 +48,9 @@ static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_dire
     if (w->bytes) { /* conv_bytes.c: rows and sums of a block in scratch */
         const int64_t position =
             (int64_t)sizeof(oct_row) + c->data_digits * w->out_c * (int64_t)sizeof(int32_t);
-        d->offsets_at = w->packed_bytes;
-        d->packed_bytes = (size_t)(w->packed_bytes + w->out_c * (int64_t)sizeof(int32_t));
+        _Static_assert((int)OCT_WINOGRAD_CENTER == (int)OCT_GRAD_FLIP, "the center is the offset");
+        d->offsets_at = w->center_at;
+        d->packed_bytes = (size_t)w->packed_bytes;
         d->scratch_bytes = (size_t)(w->scratch_bytes + w->period * w->lines * w->out_w * position);
         return;
     }

@@ -46,7 +46,7 @@ enum {
 
 typedef oct_winograd_lanes lanes;
 typedef oct_winograd_sums sums_of_lanes;
-typedef uint32_t wrapping OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
+typedef oct_winograd_wrapping wrapping;
 typedef float floats_of_lanes OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 typedef double doubles_of_lanes OCT_VECTOR(8 * OCT_WINOGRAD_SUMS);
 
@@ -61,7 +61,7 @@ typedef struct layout {
 static layout layout_of(const oct_weight_plan *p, int64_t samples, int64_t channels)
 {
     const oct_conv_shape *s = &p->s;
-    layout l = {.side = oct_min_i64(s->out_h, s->out_w) > 4 ? 4 : 2};
+    layout l = {.side = oct_min_i64(s->out_h, s->out_w) > LEAST_SIDE ? 4 : 2};
     l.points = (l.side + 2) * (l.side + 2);
     l.line_pairs = oct_divide_up(s->out_w, 2 * l.side);
     l.pairs = samples * oct_divide_up(s->out_h, l.side) * l.line_pairs;
@@ -104,41 +104,6 @@ INLINE void write_words(lanes two[2][POINTS], const int points, int64_t plane, c
     }
 }
 
-/* Where a line of tiles is copied, and goes: from its first pair on. */
-typedef struct tile_line {
-    const layout *l;
-    int64_t channels, pixel; /* that are transformed; of the copy */
-    int64_t first;
-    const char *copied; /* its lines, from the first channel on */
-    char *to;
-} tile_line;
-
-/* Transforms codes: pair by pair those of 16 channels, then those of the next ones. */
-INLINE void transform_codes_as(const tile_line *t, const int side, int zero_point)
-{
-    const layout *l = t->l;
-    const int64_t line = (2 * side * l->line_pairs + 2) * t->pixel;
-    const uint8_t *copied = (const uint8_t *)t->copied;
-    for (int64_t pair = t->first; pair < t->first + l->line_pairs;
-         pair++, copied += 2 * side * t->pixel)
-        for (int64_t c = 0; c < t->channels; c += OCT_WINOGRAD_LANES) {
-            lanes two[2][POINTS];
-            for (int i = 0; i < 2; i++)
-                oct_winograd_codes(side, copied + c + side * i * t->pixel, line, t->pixel,
-                                   zero_point, sizeof(lanes), (char *)two[i]);
-            write_words(two, (side + 2) * (side + 2), l->codes_plane, OCT_WINOGRAD_LANES, 0,
-                        t->to + (c * l->pairs + OCT_WINOGRAD_LANES * pair) * OCT_WORD);
-        }
-}
-
-OCT_CLONES static void transform_codes(const tile_line *t, int zero_point)
-{
-    if (t->l->side == 4)
-        transform_codes_as(t, 4, zero_point);
-    else
-        transform_codes_as(t, 2, zero_point);
-}
-
 /* A line of G q, or of its transpose. */
 INLINE void transform_line(const int side, const lanes q[SIDE], lanes points[EDGE])
 {
@@ -178,34 +143,61 @@ INLINE void transform_tile(const int side, const int8_t *q, int64_t line, int64_
     }
 }
 
-/* Transforms gradients into panels of `columns`. */
-INLINE void transform_gradients_as(const tile_line *t, const int side, const int columns)
+/* A line of tiles: its copy, and where it goes, as panels of channels side by side. */
+typedef struct tile_line {
+    const layout *l;
+    int64_t channels, pixel, line; /* that are transformed; of the copy */
+    int zero;                      /* of codes */
+    int64_t first;                 /* pair */
+    const char *copied;            /* from the first channel on */
+    int64_t plane;                 /* of a point */
+    char *to;
+} tile_line;
+
+/* Transforms codes or gradients: pair by pair those of 16 channels, then those of the next ones. */
+INLINE void transform_line_as(const tile_line *t, const bool codes, const int side,
+                              const int columns)
 {
-    const layout *l = t->l;
-    const int64_t line = 2 * side * l->line_pairs * t->pixel, panel = l->pairs * columns * OCT_WORD;
-    const int8_t *copied = (const int8_t *)t->copied;
-    for (int64_t pair = t->first; pair < t->first + l->line_pairs;
-         pair++, copied += 2 * side * t->pixel)
+    const int64_t panel = t->l->pairs * columns * OCT_WORD;
+    const char *copied = t->copied;
+    char *to = t->to + t->first * columns * OCT_WORD;
+    for (int64_t pair = 0; pair < t->l->line_pairs; pair++, to += columns * OCT_WORD) {
         for (int64_t c = 0; c < t->channels; c += OCT_WINOGRAD_LANES) {
             lanes two[2][POINTS];
-            for (int i = 0; i < 2; i++)
-                transform_tile(side, copied + c + side * i * t->pixel, line, t->pixel, two[i]);
-            write_words(two, (side + 2) * (side + 2), l->panels_plane, columns, panel,
-                        t->to + c / columns * panel + pair * columns * OCT_WORD);
+            for (int i = 0; i < 2; i++) {
+                const void *tile = copied + side * i * t->pixel + c;
+                if (codes)
+                    oct_winograd_codes(side, tile, t->line, t->pixel, t->zero, sizeof(lanes),
+                                       (char *)two[i]);
+                else
+                    transform_tile(side, tile, t->line, t->pixel, two[i]);
+            }
+            write_words(two, (side + 2) * (side + 2), t->plane, columns, panel,
+                        to + c / columns * panel);
         }
+        copied += 2 * side * t->pixel;
+    }
+}
+
+OCT_CLONES static void transform_codes(const tile_line *t)
+{
+    if (t->l->side == 4)
+        transform_line_as(t, true, 4, OCT_WINOGRAD_LANES);
+    else
+        transform_line_as(t, true, 2, OCT_WINOGRAD_LANES);
 }
 
 OCT_CLONES static void transform_gradients(const tile_line *t, int columns)
 {
     const bool wide = t->l->side == 4;
     if (wide && columns == 8)
-        transform_gradients_as(t, 4, 8);
+        transform_line_as(t, false, 4, 8);
     else if (columns == 8)
-        transform_gradients_as(t, 2, 8);
+        transform_line_as(t, false, 2, 8);
     else if (wide)
-        transform_gradients_as(t, 4, columns);
+        transform_line_as(t, false, 4, columns);
     else
-        transform_gradients_as(t, 2, columns);
+        transform_line_as(t, false, 2, columns);
 }
 
 void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
@@ -222,14 +214,26 @@ void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass 
     const oct_winograd_lines grads = {
         .lines = s->out_h, .bytes = s->out_w * s->out_c, .to_bytes = width * s->out_c};
     char *const lines = r->tiles + l.lines;
-    tile_line of_codes = {&l, p->ins, s->in_c, .copied = lines + b->channel, .to = r->tiles};
-    tile_line of_grads = {&l, s->out_c, s->out_c, .copied = lines};
+    tile_line of_codes = {.l = &l,
+                          .channels = p->ins,
+                          .pixel = s->in_c,
+                          .line = codes.to_bytes,
+                          .zero = pass->x.zero_point,
+                          .copied = lines + b->channel,
+                          .plane = l.codes_plane,
+                          .to = r->tiles};
+    tile_line of_grads = {.l = &l,
+                          .channels = s->out_c,
+                          .pixel = s->out_c,
+                          .line = grads.to_bytes,
+                          .copied = lines,
+                          .plane = l.panels_plane};
     const void *const digits[] = {pass->grad, pass->low};
     for (int64_t n = 0; n < p->samples; n++)
         for (int64_t y = 0; y < s->out_h; y += l.side) {
             oct_winograd_copy(&codes, pass->x.codes + n * codes.lines * codes.bytes, y - s->pad_top,
                               l.side + 2, lines);
-            transform_codes(&of_codes, pass->x.zero_point);
+            transform_codes(&of_codes);
             for (int i = 0; i < p->digits; i++) {
                 oct_winograd_copy(&grads, (const char *)digits[i] + n * grads.lines * grads.bytes,
                                   y, l.side, lines);
@@ -261,7 +265,6 @@ INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping resu
 /* Makes the sums of the nine taps from those of the points, or adds them to those of the tiles before. */
 INLINE void sum_taps(const int side, const int32_t *points, bool first, int32_t *taps)
 {
-    const wrapping inverse_of_9 = (wrapping){0} + 0x38E38E39U;
     wrapping rows[3][EDGE];
     for (int x = 0; x < side + 2; x++, points += SUMS) {
         wrapping m[EDGE], column[3];
@@ -276,7 +279,7 @@ INLINE void sum_taps(const int side, const int32_t *points, bool first, int32_t 
         transform_sums(side, rows[y], results);
         for (int x = 0; x < 3; x++, taps += SUMS) {
             sums_of_lanes *to = (sums_of_lanes *)taps, sum = (sums_of_lanes)results[x];
-            if (side == 4) sum = (sums_of_lanes)(results[x] * inverse_of_9) >> (6 - y - x);
+            if (side == 4) oct_winograd_divide(&results[x], 6 - y - x, &sum);
             if (!first) sum += *to;
             *to = sum;
         }

@@ -13,7 +13,7 @@ enum {
     SUMS = OCT_WINOGRAD_SUMS,
     SIDE = OCT_WINOGRAD_SIDE,
     EDGE = OCT_WINOGRAD_EDGE,
-    CENTER = 128,
+    CENTER = OCT_WINOGRAD_CENTER,
     PART = 224, /* of tiles of 4 x 4 */
     SMALL_TILE_PART = 1024,
     PANELS = 4, /* of a product */
@@ -30,7 +30,8 @@ enum {
 #define INLINE static inline __attribute__((always_inline))
 
 typedef oct_winograd_lanes lanes;
-typedef uint32_t sums_of_lanes OCT_VECTOR(4 * SUMS); /* which wrap */
+typedef oct_winograd_sums sums_of_lanes;
+typedef oct_winograd_wrapping wrapping;
 
 static int64_t line_codes(const oct_winograd *w)
 {
@@ -111,7 +112,8 @@ void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct
     w->matrix_bytes = w->in_c * w->out_c * (int64_t)sizeof(int16_t);
     w->plane_bytes = w->max_tiles * w->in_c * (int64_t)sizeof(int16_t) + OCT_CACHE_LINE;
     w->sum_plane = w->max_tiles * w->columns + OCT_CACHE_LINE / (int64_t)sizeof(int32_t);
-    w->packed_bytes = w->points * w->matrix_bytes + w->out_c * (int64_t)sizeof(int32_t);
+    w->center_at = w->points * w->matrix_bytes;
+    w->packed_bytes = w->center_at + w->out_c * (int64_t)sizeof(int32_t);
     w->lines_at = oct_round_up(w->max_tiles * (int64_t)sizeof(oct_row), OCT_CACHE_LINE);
     w->planes_at = w->lines_at + oct_round_up((side + 2) * line_codes(w), OCT_CACHE_LINE);
     w->sums_at = w->planes_at + oct_round_up(w->points * w->plane_bytes, OCT_CACHE_LINE);
@@ -157,15 +159,15 @@ INLINE void pack_words(const oct_winograd *w, const int8_t *from, int64_t out, i
     }
 }
 
-/* After the packed weights is what CENTER adds to each output. */
 OCT_CLONES void oct_winograd_pack(const oct_winograd *w, const int8_t *codes, int64_t first,
                                   int64_t end, void *packed)
 {
     const int64_t inner = w->backward ? w->out_c : w->in_c;
     const int64_t out = w->backward ? 1 : 9 * inner, in = w->backward ? 9 * inner : 1;
     const int panel = w->bytes->col_tile, columns = panel < LANES / 2 ? panel : LANES / 2;
-    int32_t *center = (int32_t *)(void *)((char *)packed + w->points * w->matrix_bytes);
+    int32_t *center = (int32_t *)(void *)((char *)packed + w->center_at);
     char *to = (char *)packed + first * w->in_c / 2 * panel * OCT_WORD;
+    OCT_ASSERT(panel <= 2 * LANES && panel % columns == 0);
     for (int64_t column = first * panel; column < end * panel; column += panel) {
         int32_t sums[2 * LANES] = {0};
         for (int64_t c = 0; c < w->in_c; c += 2, to += panel * OCT_WORD)
@@ -211,15 +213,15 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
 }
 
 /* A line of A^T m, or of its transpose. Of four, the first is 24 times what it should be, the second 12, the others 6. */
-INLINE void transform_sums(const int side, const sums_of_lanes m[EDGE], sums_of_lanes results[SIDE])
+INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[SIDE])
 {
-    const sums_of_lanes even = m[1] + m[2], odd = m[1] - m[2];
+    const wrapping even = m[1] + m[2], odd = m[1] - m[2];
     if (side == 2) {
-        results[0] = m[0] + (sums_of_lanes)((oct_winograd_sums)even >> 1);
-        results[1] = (sums_of_lanes)((oct_winograd_sums)odd >> 1) - m[3];
+        results[0] = m[0] + (wrapping)((sums_of_lanes)even >> 1);
+        results[1] = (wrapping)((sums_of_lanes)odd >> 1) - m[3];
         return;
     }
-    const sums_of_lanes far = m[3] + m[4], slope = m[3] - m[4];
+    const wrapping far = m[3] + m[4], slope = m[3] - m[4];
     results[0] = 6 * m[0] + 4 * even + far;
     results[1] = 2 * odd + slope;
     results[2] = even + far;
@@ -239,25 +241,23 @@ INLINE void write_tile(const oct_winograd *w, const line_results *r, const int s
                        int64_t c, const int32_t *from, int64_t columns, int32_t *to)
 {
     static const int shift[SIDE] = {3, 2, 1, 1};
-    const sums_of_lanes inverse_of_9 = (sums_of_lanes){0} + 0x38E38E39U;
     const sums_of_lanes center = *(const sums_of_lanes *)(r->center + c);
-    sums_of_lanes rows[SIDE][EDGE];
+    wrapping rows[SIDE][EDGE];
     for (int x = 0; x < side + 2; x++) {
-        sums_of_lanes m[EDGE], column[SIDE];
+        wrapping m[EDGE], column[SIDE];
         for (int y = 0; y < side + 2; y++)
-            m[y] = *(const sums_of_lanes *)(from + (y * (side + 2) + x) * w->sum_plane);
+            m[y] = *(const wrapping *)(from + (y * (side + 2) + x) * w->sum_plane);
         transform_sums(side, m, column);
         for (int y = 0; y < side; y++)
             rows[y][x] = column[y];
     }
     for (int y = 0; y < side && y < r->lines; y++, to += w->out_w * w->out_c) {
-        sums_of_lanes results[SIDE];
+        wrapping results[SIDE];
         transform_sums(side, rows[y], results);
         for (int x = 0; x < side && x < columns; x++) {
-            sums_of_lanes *at = (sums_of_lanes *)(to + x * w->out_c), result = results[x];
-            if (side == 4)
-                result = (sums_of_lanes)((oct_winograd_sums)(result * inverse_of_9) >>
-                                         (shift[y] + shift[x]));
+            sums_of_lanes *at = (sums_of_lanes *)(to + x * w->out_c);
+            sums_of_lanes result = (sums_of_lanes)results[x];
+            if (side == 4) oct_winograd_divide(&results[x], shift[y] + shift[x], &result);
             *at = result + (add ? *at : center);
         }
     }
@@ -299,7 +299,7 @@ void oct_winograd_multiply(const oct_winograd *w, const oct_winograd_block *b, c
                      .runs = &run,
                      .num_runs = 1,
                      .panel_bytes = w->in_c / 2 * w->bytes->col_tile * OCT_WORD};
-    const void *center = (const char *)packed + w->points * w->matrix_bytes;
+    const void *center = (const char *)packed + w->center_at;
     for (int64_t channel = 0; channel < w->in_c; channel += w->part) {
         run = (oct_run){2 * channel, channel / 2, oct_min_i64(w->part, w->in_c - channel) / 2};
         for (int64_t column = 0; column < w->out_c; column += w->columns) {

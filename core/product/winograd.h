@@ -33,8 +33,9 @@
 #include "core/product/conv_window.h"
 
 enum {
-    OCT_WINOGRAD_SIDE = 4,   /* of a tile's results, at most */
-    OCT_WINOGRAD_EDGE = 6,   /* of its codes and its points, at most: 2 more */
+    OCT_WINOGRAD_SIDE = 4, /* of a tile's results, at most */
+    OCT_WINOGRAD_EDGE = 6, /* of its codes and its points, at most: 2 more */
+    OCT_WINOGRAD_CENTER = 128,
     OCT_WINOGRAD_LANES = 16, /* channels that are transformed at once */
     OCT_WINOGRAD_SUMS = 8,   /* columns whose sums are */
 };
@@ -43,6 +44,7 @@ enum {
 #define OCT_VECTOR(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
 typedef int16_t oct_winograd_lanes OCT_VECTOR(2 * OCT_WINOGRAD_LANES);
 typedef int32_t oct_winograd_sums OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
+typedef uint32_t oct_winograd_wrapping OCT_VECTOR(4 * OCT_WINOGRAD_SUMS);
 
 /* Lines of a plane, of `bytes` each, that are copied to lines of to_bytes: from `before` bytes on, with `fill` around them. A
  * copy may be too short for a line's end. */
@@ -109,6 +111,13 @@ static inline __attribute__((always_inline)) void oct_winograd_codes(const int s
     }
 }
 
+/* Divides by 9 * 2^shift a sum that is a multiple of it modulo 2^32. */
+static inline __attribute__((always_inline)) void
+oct_winograd_divide(const oct_winograd_wrapping *sum, int shift, oct_winograd_sums *result)
+{
+    *result = (oct_winograd_sums)(*sum * 0x38E38E39U) >> shift;
+}
+
 typedef struct oct_winograd {
     const oct_byte_product *bytes; /* NULL: this convolution goes tap by tap */
     /* Codes (samples, in_h, in_w, in_c), with `fill` outside, become sums (samples, out_h, out_w, out_c). */
@@ -126,6 +135,8 @@ typedef struct oct_winograd {
     int64_t packed_bytes, scratch_bytes; /* 64-byte aligned; scratch is of one thread */
     /* Of a point: weights and codes (bytes), sums (elements). */
     int64_t matrix_bytes, plane_bytes, sum_plane;
+    int64_t
+        center_at; /* in packed weights: what OCT_WINOGRAD_CENTER in place of every code makes, int32 (out_c) */
     int64_t lines_at, planes_at, sums_at; /* parts of scratch */
 } oct_winograd;
 

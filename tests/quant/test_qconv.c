@@ -376,9 +376,10 @@ Test(qconv, equals_direct_convolution_by_tiles)
     }
 }
 
-enum { END_SIDE = 8, END_OUTS = 64, END_INS = 448 };
+enum { END_SIDE = 8, END_OUTS = 64, END_INS = 1024 };
 
-static void check_ends_of_tiles(int64_t ins)
+/* side: of the tiles where bytes are multiplied as pairs. */
+static void check_ends_of_tiles(int64_t ins, int side)
 {
     const oct_conv_shape s = shape_of_three(END_SIDE, END_SIDE, ins, END_OUTS, 1);
     static uint8_t x[END_SIDE * END_SIDE * END_INS];
@@ -396,7 +397,8 @@ static void check_ends_of_tiles(int64_t ins)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
-        cr_assert_eq(takes_tiles(kernel, &s, 8), kernel->bytes.pairs != NULL);
+        const bool here = kernel->bytes.pairs && (side == 4 || kernel->bytes.pairs_time == 1);
+        cr_assert_eq(oct_winograd_side(&kernel->bytes, &s, 8), here ? side : 0);
         for (int32_t zero_point = 0; zero_point <= 255; zero_point += 255) {
             const oct_qparams in = {.zero_point = zero_point, .qmax = 255};
             planned l = plan_layer(kernel, &s, in, 8, w);
@@ -408,13 +410,14 @@ static void check_ends_of_tiles(int64_t ins)
     }
 }
 
-/* The largest sums on the way, with each sign, and the largest results: of the most channels of a part, of two such parts, and
- * of the fewest that need two. */
+/* The largest sums on the way, with each sign, and the largest results: of tiles of 4 x 4 for the most channels of a part, two
+ * such parts, and the fewest that need two; of tiles of 2 x 2 for the most channels of a part. */
 Test(qconv, sums_tiles_exactly_at_their_ends)
 {
-    check_ends_of_tiles(END_INS / 2);
-    check_ends_of_tiles(END_INS);
-    check_ends_of_tiles(END_INS / 2 + 16);
+    check_ends_of_tiles(224, 4);
+    check_ends_of_tiles(448, 4);
+    check_ends_of_tiles(240, 4);
+    check_ends_of_tiles(END_INS, 2);
 }
 
 /* The ends of everything: products of bytes that fill int32 are combined without loss. */
