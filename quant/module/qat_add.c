@@ -106,29 +106,26 @@ const oct_module_type oct_qat_add_type = {
     .name = "qat_add",
     .describe = describe,
     .quantized = true,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, oct_qat_binary),
 };
 
 oct_status oct_qat_add_create(oct_module **m, oct_activation activation)
 {
-    OCT_TRY(oct_module_alloc(m, &oct_qat_add_type, sizeof(oct_qat_binary)));
+    OCT_TRY(oct_module_alloc(m, &oct_qat_add_type, oct_qat_add_type.size));
     ((oct_qat_binary *)*m)->activation = activation;
     return OCT_OK;
 }
 
-static oct_status create(oct_module **made, oct_module **old)
+static oct_status make_difference(oct_module *made, oct_module **old)
 {
-    return oct_quantized_replace(made, &oct_qat_add_type, sizeof(oct_qat_binary), old);
-}
-
-static oct_status create_sub(oct_module **made, oct_module **old)
-{
-    OCT_TRY(create(made, old));
-    ((oct_qat_binary *)*made)->subtract = true;
+    (void)old;
+    ((oct_qat_binary *)made)->subtract = true;
     return OCT_OK;
 }
 
-const oct_quant_rule oct_quant_rule_sub = {
-    .type = &oct_sub_type, .scale = OCT_SCALE_OWN, .create = create_sub};
+const oct_quant_rule oct_quant_rule_sub = {.type = &oct_sub_type,
+                                           .scale = OCT_SCALE_OWN,
+                                           .made = &oct_qat_add_type,
+                                           .complete = make_difference};
 const oct_quant_rule oct_quant_rule_add = {
-    .type = &oct_add_type, .scale = OCT_SCALE_OWN, .create = create};
+    .type = &oct_add_type, .scale = OCT_SCALE_OWN, .made = &oct_qat_add_type};

@@ -7,9 +7,8 @@
 #include <string.h>
 
 typedef struct avg_pool {
-    oct_module base;
+    oct_quantized q;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
-    const oct_target *target;
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -101,27 +100,22 @@ static oct_status set_constants(oct_module *self, const oct_program *program, oc
     const oct_value *in = oct_step_input(program, step, 0);
     step->pool.shape = pool_windows(self, in->h, in->w, in->c);
     const avg_pool *m = (const avg_pool *)self;
-    if (m->target->pools_convolve)
+    const oct_target *target = m->q.target;
+    if (target->pools_convolve)
         step->pool.factor = oct_qavg_factor(in->q.scale, (int64_t)step->pool.shape.kernel_h *
                                                              step->pool.shape.kernel_w);
-    step->pool.of_codes = m->target->pools_codes;
-    step->pool.half_up = m->target->pools_half_up;
-    step->pool.fixed = oct_rounding_of(m->target->requantizer)->averages;
+    step->pool.of_codes = target->pools_codes;
+    step->pool.half_up = target->pools_half_up;
+    step->pool.fixed = oct_rounding_of(target->requantizer)->averages;
     step->pool.ceil = m->geometry.ceil;
     step->pool.count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
-}
-
-static const oct_target *target_of_pool(const oct_module *self)
-{
-    return ((const avg_pool *)self)->target;
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_AVG_POOL,
                                       .inputs = 1,
                                       .unit = OCT_UNIT_SAMPLE,
                                       .keeps_qparams = true,
-                                      .target = target_of_pool,
                                       .in_float = compute_in_float,
                                       .fits = check_input,
                                       .shape = output_shape,
@@ -139,32 +133,11 @@ static void describe(const oct_module *self, char *text, size_t size)
 static const oct_module_type type = {
     .name = "qat_avg_pool",
     .describe = describe,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, avg_pool),
+    .args_at = offsetof(avg_pool, geometry),
 };
 
-static oct_status create_windowed(oct_module **made, oct_module **old)
-{
-    const oct_pool_geometry geometry = ((const oct_pool_module *)*old)->args;
-    OCT_TRY(oct_quantized_replace(made, &type, sizeof(avg_pool), old));
-    ((avg_pool *)*made)->geometry = geometry;
-    return OCT_OK;
-}
-
-static oct_status create_global(oct_module **made, oct_module **old)
-{
-    return oct_quantized_replace(made, &type, sizeof(avg_pool), old);
-}
-
-static void set_target(oct_module *made, const oct_target *target)
-{
-    ((avg_pool *)made)->target = target;
-}
-
-const oct_quant_rule oct_quant_rule_avg_pool = {.type = &oct_avg_pool_type,
-                                                .scale = OCT_SCALE_INPUT,
-                                                .create = create_windowed,
-                                                .aim = set_target};
-const oct_quant_rule oct_quant_rule_global_avg_pool = {.type = &oct_global_avg_pool_type,
-                                                       .scale = OCT_SCALE_INPUT,
-                                                       .create = create_global,
-                                                       .aim = set_target};
+const oct_quant_rule oct_quant_rule_avg_pool = {
+    .type = &oct_avg_pool_type, .scale = OCT_SCALE_INPUT, .made = &type};
+const oct_quant_rule oct_quant_rule_global_avg_pool = {
+    .type = &oct_global_avg_pool_type, .scale = OCT_SCALE_INPUT, .made = &type};

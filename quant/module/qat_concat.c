@@ -177,12 +177,8 @@ static const oct_module_type type = {
     .emit = oct_quantized_emit,
     .quantized = true,
     .step = &step,
+    .size = sizeof(oct_quantized),
 };
 
-static oct_status create_quantized(oct_module **made, oct_module **old)
-{
-    return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
-}
-
 const oct_quant_rule oct_quant_rule_concat = {
-    .type = &oct_concat_type, .scale = OCT_SCALE_SHARED, .create = create_quantized};
+    .type = &oct_concat_type, .scale = OCT_SCALE_SHARED, .made = &type};

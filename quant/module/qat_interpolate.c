@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct interpolate {
-    oct_module base;
+    oct_quantized q;
     oct_interpolate_args args;
 } interpolate;
 
@@ -104,16 +104,9 @@ static void describe(const oct_module *self, char *text, size_t size)
 static const oct_module_type type = {
     .name = "qat_interpolate",
     .describe = describe,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, interpolate),
+    .args_at = offsetof(interpolate, args),
 };
 
-static oct_status create_quantized(oct_module **made, oct_module **old)
-{
-    const oct_interpolate_args args = ((const oct_interpolate_module *)*old)->args;
-    OCT_TRY(oct_quantized_replace(made, &type, sizeof(interpolate), old));
-    ((interpolate *)*made)->args = args;
-    return OCT_OK;
-}
-
 const oct_quant_rule oct_quant_rule_interpolate = {
-    .type = &oct_interpolate_type, .scale = OCT_SCALE_INPUT, .create = create_quantized};
+    .type = &oct_interpolate_type, .scale = OCT_SCALE_INPUT, .made = &type};

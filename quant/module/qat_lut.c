@@ -145,7 +145,8 @@ static void compute_values(lut *m, oct_qparams x)
 static oct_fixed_function fixed_function_of(const lut *m)
 {
     const oct_module_type *type = m->function->type;
-    if (!m->q.target || !oct_target_fixes(m->q.target, type->name)) return OCT_FIXED_FUNCTIONS;
+    if (!m->q.target || !oct_target_fixes(m->q.target, type->name))
+        return OCT_FIXED_FUNCTIONS;
     return type == &oct_tanh_type ? OCT_FIXED_TANH : OCT_FIXED_LOGISTIC;
 }
 
@@ -361,7 +362,7 @@ static const oct_module_type type = {
     .destroy = destroy,
     .describe = describe,
     .quantized = true,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, lut),
 };
 
 static const oct_module_type prelu_type = {
@@ -369,41 +370,37 @@ static const oct_module_type prelu_type = {
     .destroy = destroy,
     .describe = describe,
     .quantized = true,
-    OCT_QUANTIZED_OP(&prelu_step),
+    OCT_QUANTIZED_OP(&prelu_step, lut),
 };
 
-/* Makes the table of a float function in place of its module, which becomes the child "function". */
-static oct_status create_table(oct_module **made, oct_module **old)
+/* The module of the float function becomes the child "function". */
+static oct_status take_function(oct_module *made, oct_module **old)
 {
-    oct_module *function = *old;
+    lut *m = (lut *)made;
+    m->function = *old;
     *old = NULL;
-    oct_status status = oct_module_alloc(
-        made, function->type == &oct_prelu_type ? &prelu_type : &type, sizeof(lut));
-    if (status != OCT_OK) {
-        oct_module_destroy(&function);
-        return status;
-    }
-    lut *m = (lut *)*made;
-    m->function = function;
-    return oct_module_made(made, oct_module_add_child(*made, "function", &m->function));
+    return oct_module_add_child(made, "function", &m->function);
 }
 
 /* The function stays the child of the first one. */
 static oct_status create_shared(oct_module **made, const oct_module *first)
 {
-    OCT_TRY(oct_module_alloc(made, &prelu_type, sizeof(lut)));
+    OCT_TRY(oct_module_alloc(made, &prelu_type, prelu_type.size));
     ((lut *)*made)->function = ((const lut *)first)->function;
     return OCT_OK;
 }
 
 const oct_quant_rule oct_quant_rule_prelu = {.type = &oct_prelu_type,
                                              .scale = OCT_SCALE_OWN,
-                                             .create = create_table,
+                                             .made = &prelu_type,
+                                             .complete = take_function,
                                              .create_again = create_shared};
 
 #define OCT_LUT_RULE(id)                                                                           \
-    const oct_quant_rule oct_quant_rule_##id = {                                                   \
-        .type = &oct_##id##_type, .scale = OCT_SCALE_OWN, .create = create_table};
+    const oct_quant_rule oct_quant_rule_##id = {.type = &oct_##id##_type,                          \
+                                                .scale = OCT_SCALE_OWN,                            \
+                                                .made = &type,                                     \
+                                                .complete = take_function};
 OCT_LUT_RULE(add_scalar)
 OCT_LUT_RULE(mul_scalar)
 
@@ -411,6 +408,7 @@ OCT_LUT_RULE(mul_scalar)
     const oct_quant_rule oct_quant_rule_##id = {.type = &oct_##id##_type,                          \
                                                 .scale = OCT_SCALE_OWN,                            \
                                                 .elementwise = &oct_elementwise_##id,              \
-                                                .create = create_table};
+                                                .made = &type,                                     \
+                                                .complete = take_function};
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE

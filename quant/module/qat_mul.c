@@ -95,13 +95,8 @@ static const oct_quantized_op step = {.kind = OCT_STEP_MUL,
 static const oct_module_type type = {
     .name = "qat_mul",
     .quantized = true,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, oct_quantized),
 };
 
-static oct_status create_quantized(oct_module **made, oct_module **old)
-{
-    return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
-}
-
 const oct_quant_rule oct_quant_rule_mul = {
-    .type = &oct_mul_type, .scale = OCT_SCALE_OWN, .create = create_quantized};
+    .type = &oct_mul_type, .scale = OCT_SCALE_OWN, .made = &type};

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 typedef struct qat_pad {
-    oct_quantized base; /* of value_type alone: the fake-quant of the input */
+    oct_quantized base; /* fake_quant: of value_type alone, the input's */
     oct_padding padding;
 } qat_pad;
 
@@ -94,7 +94,8 @@ static void describe(const oct_module *self, char *text, size_t size)
 static const oct_module_type type = {
     .name = "qat_pad",
     .describe = describe,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, qat_pad),
+    .args_at = offsetof(qat_pad, padding),
 };
 
 /* Observes the padding's value, which the range includes, unless the scale is from this step and set by now. */
@@ -119,12 +120,12 @@ static const oct_module_type value_type = {
     .step = &step,
 };
 
-static oct_status create_quantized(oct_module **made, oct_module **old)
+/* A value of its own has a part in the range. */
+static oct_status choose_type(oct_module *made, oct_module **old)
 {
-    const oct_padding padding = ((const oct_pad_module *)*old)->args;
-    const bool pads_value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
-    OCT_TRY(oct_quantized_replace(made, pads_value ? &value_type : &type, sizeof(qat_pad), old));
-    ((qat_pad *)*made)->padding = padding;
+    const oct_padding *padding = &((const qat_pad *)made)->padding;
+    (void)old;
+    if (padding->mode == OCT_PAD_CONSTANT && padding->value != 0) made->type = &value_type;
     return OCT_OK;
 }
 
@@ -137,5 +138,6 @@ static bool makes_negative(const oct_op_args *args)
 
 const oct_quant_rule oct_quant_rule_pad = {.type = &oct_pad_type,
                                            .scale = OCT_SCALE_INPUT,
-                                           .create = create_quantized,
+                                           .made = &type,
+                                           .complete = choose_type,
                                            .makes_negative = makes_negative};

@@ -8,10 +8,9 @@
 #include <stdio.h>
 
 typedef struct qat_relu {
-    oct_module base;
-    bool six;      /* relu6 */
-    bool clips;    /* clip, at these bounds: */
-    double lo, hi; /* either may be infinite */
+    oct_quantized q;
+    const oct_module_type *function; /* relu, relu6 or clip: */
+    oct_clip_args clip;              /* either bound may be infinite */
 } qat_relu;
 
 /* The logical codes that an output may have, and those (exclusive) between which values lie within (0, 6), or from
@@ -31,15 +30,15 @@ static int32_t whole_within(double x, int32_t lo, int32_t hi)
 static code_bounds code_bounds_of(const qat_relu *m, oct_qparams q)
 {
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
-    if (m->clips) {
-        const double least = m->lo / (double)q.scale, most = m->hi / (double)q.scale;
+    if (m->function == &oct_clip_type) {
+        const double least = m->clip.lo / (double)q.scale, most = m->clip.hi / (double)q.scale;
         return (code_bounds){.lo = whole_within(nearbyint(least), lo, hi),
                              .hi = whole_within(nearbyint(most), lo, hi),
                              .below = whole_within(ceil(least) - 1, lo - 1, hi),
                              .above = whole_within(floor(most) + 1, lo, hi + 1)};
     }
     code_bounds c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
-    if (!m->six) return c;
+    if (m->function == &oct_relu_type) return c;
     const double six = 6.0 / (double)q.scale;
     if (nearbyint(six) < hi) c.hi = (int32_t)nearbyint(six);
     if (six < INT32_MAX) c.above = (int32_t)ceil(six);
@@ -74,8 +73,8 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const qat_relu *m = (const qat_relu *)self;
-    if (m->clips) return oct_clip(cx, x[0], m->lo, m->hi);
-    return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
+    if (m->function == &oct_clip_type) return oct_clip(cx, x[0], m->clip.lo, m->clip.hi);
+    return m->function == &oct_relu6_type ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
 }
 
 static oct_status set_constants(oct_module *self, const oct_program *program, oct_step *step)
@@ -97,40 +96,30 @@ static const oct_quantized_op step = {.kind = OCT_STEP_RELU,
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const qat_relu *m = (const qat_relu *)self;
-    if (m->clips)
-        oct_snprintf(text, size, "clip %g to %g, input's qparams", m->lo, m->hi);
+    if (m->function == &oct_clip_type)
+        oct_snprintf(text, size, "clip %g to %g, input's qparams", m->clip.lo, m->clip.hi);
     else
-        snprintf(text, size, "%s, input's qparams", m->six ? "relu6" : "relu");
+        snprintf(text, size, "%s, input's qparams", m->function->name);
 }
 
 static const oct_module_type type = {
     .name = "qat_relu",
     .describe = describe,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, qat_relu),
+    .args_at = offsetof(qat_relu, clip),
 };
 
-static oct_status create_relu(oct_module **made, oct_module **old)
+static oct_status set_function(oct_module *made, oct_module **old)
 {
-    const bool six = (*old)->type == &oct_relu6_type;
-    OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
-    ((qat_relu *)*made)->six = six;
+    ((qat_relu *)made)->function = (*old)->type;
     return OCT_OK;
 }
 
-static oct_status create_clip(oct_module **made, oct_module **old)
-{
-    const oct_clip_args bounds = ((const oct_clip_module *)*old)->args;
-    OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
-    qat_relu *m = (qat_relu *)*made;
-    m->clips = true;
-    m->lo = bounds.lo;
-    m->hi = bounds.hi;
-    return OCT_OK;
-}
-
-const oct_quant_rule oct_quant_rule_clip = {
-    .type = &oct_clip_type, .scale = OCT_SCALE_INPUT, .create = create_clip};
-const oct_quant_rule oct_quant_rule_relu = {
-    .type = &oct_relu_type, .scale = OCT_SCALE_INPUT, .create = create_relu};
-const oct_quant_rule oct_quant_rule_relu6 = {
-    .type = &oct_relu6_type, .scale = OCT_SCALE_INPUT, .create = create_relu};
+#define OCT_CLAMP_RULE(id)                                                                         \
+    const oct_quant_rule oct_quant_rule_##id = {.type = &oct_##id##_type,                          \
+                                                .scale = OCT_SCALE_INPUT,                          \
+                                                .made = &type,                                     \
+                                                .complete = set_function};
+OCT_CLAMP_RULE(clip)
+OCT_CLAMP_RULE(relu)
+OCT_CLAMP_RULE(relu6)

@@ -113,15 +113,8 @@ static const oct_module_type type = {
     .name = "qat_softmax",
     .destroy = destroy,
     .quantized = true,
-    OCT_QUANTIZED_OP(&step),
+    OCT_QUANTIZED_OP(&step, softmax),
 };
 
-static oct_status create_quantized(oct_module **made, oct_module **old)
-{
-    return oct_quantized_replace(made, &type, sizeof(softmax), old);
-}
-
-const oct_quant_rule oct_quant_rule_softmax = {.type = &oct_softmax_type,
-                                               .scale = OCT_SCALE_FIXED,
-                                               .non_negative = true,
-                                               .create = create_quantized};
+const oct_quant_rule oct_quant_rule_softmax = {
+    .type = &oct_softmax_type, .scale = OCT_SCALE_FIXED, .non_negative = true, .made = &type};

@@ -119,9 +119,7 @@ static single_step make_step(oct_module *self, oct_tensor *const *x, oct_tensor 
     const bool repeats = op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape);
     const oct_step_unit unit_kind = repeats ? OCT_UNIT_SAMPLE : op->unit;
     single_step s = {.self = self, .op = op, .x = x, .y = y};
-    if (op->target || !op->keeps_qparams)
-        s.program.requantizer =
-            (op->target ? op->target(self) : ((oct_quantized *)self)->target)->requantizer;
+    s.program.requantizer = ((oct_quantized *)self)->target->requantizer;
     s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
     for (int i = 0; i < op->inputs; i++) {
         s.step.input[i] = i;
@@ -342,13 +340,6 @@ oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)
     oct_step made = *step;
     OCT_TRY(op->constants(self, e->program, &made));
     return copy_arrays(step, &made);
-}
-
-oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
-                                 oct_module **old)
-{
-    oct_module_destroy(old);
-    return oct_module_alloc(made, type, size);
 }
 
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)

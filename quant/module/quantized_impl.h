@@ -42,10 +42,7 @@ typedef struct oct_quantized_op {
     oct_step_unit unit;
     /* One of two inputs may repeat (core/tensor/broadcast.h); then samples are the unit. */
     bool broadcasts;
-    /* The output has the qparams of input 0; otherwise self begins with oct_quantized. */
-    bool keeps_qparams;
-    /* Whose rounding the step has though it keeps qparams; NULL: it rounds nothing. */
-    const oct_target *(*target)(const oct_module *self);
+    bool keeps_qparams; /* the output has those of input 0, and no fake-quant */
     /* Computes the same function of float inputs. */
     oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
     /* Fails the context unless codes of such an input can be taken; NULL: all inputs have one shape. */
@@ -72,15 +69,13 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
 void oct_dequantize_tensor(const oct_tensor *x, float *v);
 /* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
 float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
-/* The forward of every type with an oct_quantized_op: checks the inputs and computes in float or on codes. */
+/* The forward of every type with an oct_quantized_op, whose struct begins with oct_quantized: checks the inputs and computes in float or on codes. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 /* The emit of every type with an oct_quantized_op: writes its step to the program. */
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e);
-#define OCT_QUANTIZED_OP(op)                                                                       \
-    .forward = oct_quantized_forward, .atomic = true, .emit = oct_quantized_emit, .step = (op)
-/* Makes a zeroed module of this type in place of *old, which is destroyed, for rules. */
-oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
-                                 oct_module **old);
+#define OCT_QUANTIZED_OP(op, self)                                                                 \
+    .forward = oct_quantized_forward, .atomic = true, .emit = oct_quantized_emit, .step = (op),    \
+    .size = sizeof(self)
 /* Takes the gradient of the output of a forward with its own qparams, adds a learned scale's share of it, and clips it
  * by the mask (node->saved). */
 float *oct_quantized_detach_grad(oct_context *cx, oct_node *node);

@@ -3,6 +3,9 @@
 
 #include "core/nn/modules.h"
 #include "quant/module/emit.h"
+#include "quant/module/quant_modules.h"
+
+#include <string.h>
 
 /* Convolutions, linear layers and batch norms take part in fusions, so prepare makes their quantized
  * forms itself. */
@@ -78,4 +81,19 @@ const oct_quant_rule *oct_quant_rule_find(const oct_module_type *type)
     for (size_t i = 0; i < OCT_COUNT(rules); i++)
         if (rules[i]->type == type) return rules[i];
     return NULL;
+}
+
+oct_status oct_quant_rule_make(const oct_quant_rule *rule, const oct_target *target,
+                               oct_module **made, oct_module **old)
+{
+    const oct_module_type *from = rule->type, *to = rule->made;
+    oct_status status = oct_module_alloc(made, to, to->size);
+    if (status == OCT_OK) {
+        ((oct_quantized *)*made)->target = target;
+        if (to->args_at)
+            memcpy((char *)*made + to->args_at, (char *)*old + from->args_at, from->args->bytes);
+        if (rule->complete) status = oct_module_made(made, rule->complete(*made, old));
+    }
+    oct_module_destroy(old);
+    return status;
 }

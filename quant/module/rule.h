@@ -22,14 +22,14 @@ typedef struct oct_quant_rule {
     /* Of one that follows its input: whether its arguments put values below 0 among those that may have none;
      * NULL: no. */
     bool (*makes_negative)(const oct_op_args *args);
-    /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
-     * also on failure). NULL: the float module itself works on codes. */
-    oct_status (*create)(oct_module **made, oct_module **old);
+    /* The type of the quantized module, which begins with oct_quantized; NULL: the float module itself works on codes. */
+    const oct_module_type *made;
+    /* Completes the quantized module, which has the arguments of the float one; may take that over (NULL afterwards).
+     * NULL: there is nothing more. */
+    oct_status (*complete)(oct_module *made, oct_module **old);
     /* Of a module with parameters: makes that of a further call, which uses those of the first call's. NULL: it has
      * none. */
     oct_status (*create_again)(oct_module **made, const oct_module *first);
-    /* Sets the target of a module from `create` that has no fake-quant; NULL: it is the same for all targets. */
-    void (*aim)(oct_module *made, const oct_target *target);
     /* Writes the step of such a float module; any_domain: of float inputs too. NULL: it has none. */
     oct_status (*emit)(struct oct_emitter *emitter);
     bool any_domain;
@@ -45,3 +45,7 @@ static inline bool oct_quant_rule_is_non_negative(const oct_quant_rule *rule)
 }
 /* NULL: the type has no quantized form. */
 const oct_quant_rule *oct_quant_rule_find(const oct_module_type *type);
+/* Makes the quantized module for a target, without a fake-quant yet, in place of *old, which it takes over (NULL
+ * afterwards, also on failure). */
+oct_status oct_quant_rule_make(const oct_quant_rule *rule, const oct_target *target,
+                               oct_module **made, oct_module **old);

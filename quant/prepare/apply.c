@@ -48,7 +48,7 @@ static bool called_module_stays(const oct_prepare_plan *plan, int64_t node)
     const oct_prepare_node *p = &plan->nodes[node];
     if (!plan->nodes[p->runs_at].quantized) return true;
     if (p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_FUSED) return true;
-    return p->runs_at == node && !p->fusion && p->role == OCT_ROLE_RULE && !p->rule->create;
+    return p->runs_at == node && !p->fusion && p->role == OCT_ROLE_RULE && !p->rule->made;
 }
 
 /* Lists the slots of all called modules, their places in the tree, with what becomes of each. */
@@ -157,13 +157,11 @@ static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
         OCT_TRY(detach_called(w, at, &plain));
     else
         OCT_TRY(oct_module_from(&plain, p->type, &n->args));
-    if (!p->rule->create) {
+    if (!p->rule->made) {
         *made = plain;
         return OCT_OK;
     }
-    OCT_TRY(p->rule->create(made, &plain));
-    if (p->rule->aim) p->rule->aim(*made, w->plan->target);
-    return OCT_OK;
+    return oct_quant_rule_make(p->rule, w->plan->target, made, &plain);
 }
 
 /* Makes a module for a further call of one that was fused by hand: a layer shares its weights. */

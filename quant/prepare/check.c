@@ -202,7 +202,7 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_quant_rule *rule = plan->nodes[i].rule;
     char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
-    bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->create;
+    bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->made;
     const int64_t *inputs = node->called_input[OCT_MODE_EVALUATION];
     if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
     for (int k = 0; node->in[OCT_MODE_EVALUATION] && k < node->num_inputs; k++)

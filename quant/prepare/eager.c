@@ -78,7 +78,7 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
         return;
     }
     oct_graph_node_text(&plan->graph->nodes[node], name);
-    if (p->rule && !p->rule->create) {
+    if (p->rule && !p->rule->made) {
         p->quantized = true;
         p->codes = plan->values[n->output].codes = oct_prepare_scale(p) != OCT_SCALE_NONE;
         return;

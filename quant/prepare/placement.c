@@ -155,7 +155,7 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 /* Whether a node only moves values, so that what it makes of floats can stay float. */
 static bool only_moves(const oct_prepare_node *p)
 {
-    return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->create;
+    return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->made;
 }
 
 /* Whether a value goes to a DeQuantStub alone, or to the output of a model that needs none, in

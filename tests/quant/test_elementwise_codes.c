@@ -16,7 +16,7 @@ static oct_module *by_table(const oct_quant_rule *rule)
     const oct_elementwise *f = rule->elementwise;
     oct_module *m = NULL, *made = NULL;
     OK(oct_module_make(&m, rule->type, &f->default_args));
-    OK(rule->create(&made, &m));
+    OK(oct_quant_rule_make(rule, oct_target_find("x86"), &made, &m));
     stubbed_adopt(made, (quantizer){8, !oct_quant_rule_is_non_negative(rule), 0.02f},
                   oct_target_find("x86"));
     return made;

@@ -156,8 +156,8 @@ static void find_kinds(void)
     };
     num_kinds = 0;
     for (size_t r = 0; r < OCT_COUNT(rules); r++) {
-        bool found = !rules[r]->create;
-        for (size_t i = 0; i < OCT_COUNT(given) && rules[r]->create; i++) {
+        bool found = !rules[r]->made;
+        for (size_t i = 0; i < OCT_COUNT(given) && rules[r]->made; i++) {
             if (strcmp(given[i].type, rules[r]->type->name) != 0) continue;
             add_kind(rules[r], i);
             found = true;
@@ -196,7 +196,7 @@ static oct_module *make_module(const kind *k)
         OK(oct_qat_add_create(&made, OCT_ACT_RELU));
         return made;
     }
-    OK(k->rule->create(&made, &module));
+    OK(oct_quant_rule_make(k->rule, oct_target_find("x86"), &made, &module));
     cr_assert(!module && made);
     return made;
 }
@@ -236,7 +236,7 @@ static void begin_bench(bench *b, const kind *k, const char *target_name, int in
     const oct_target *target = oct_target_find(target_name);
     stubbed_kind = own ? own : &oct_fake_quant_affine;
     oct_module *m = make_module(k);
-    if (k->rule->aim) k->rule->aim(m, target);
+    ((oct_quantized *)m)->target = target;
     const bool is_signed = !k->relu && !oct_quant_rule_is_non_negative(k->rule);
     if (has_fake_quant(k))
         stubbed_adopt(m, quantizer_of(out_bits, is_signed, k->reach > 0 ? k->reach : 3, target),
@@ -816,14 +816,14 @@ Test(qat_modules, are_distinguished_from_other_modules)
     oct_module *conv = NULL;
     OK(oct_conv2d_create(&conv, 1, 1, oct_conv_geometry_of(1, 1, 1, 0, 1), false));
     const oct_quant_rule *rule = oct_quant_rule_find(conv->type);
-    cr_assert(!oct_is_quantized(conv) && rule && rule->scale == OCT_SCALE_OWN && !rule->create);
+    cr_assert(!oct_is_quantized(conv) && rule && rule->scale == OCT_SCALE_OWN && !rule->made);
     cr_assert(!oct_quant_rule_find(&oct_sequential_type));
     oct_module_destroy(&conv);
     cr_assert(oct_quant_rule_is_non_negative(&oct_quant_rule_sigmoid) &&
               !oct_quant_rule_is_non_negative(&oct_quant_rule_silu));
     cr_assert(oct_quant_rule_softmax.scale == OCT_SCALE_FIXED);
     cr_assert(oct_quant_rule_concat.scale == OCT_SCALE_SHARED);
-    cr_assert(oct_quant_rule_max_pool.scale == OCT_SCALE_INPUT && !oct_quant_rule_max_pool.create);
+    cr_assert(oct_quant_rule_max_pool.scale == OCT_SCALE_INPUT && !oct_quant_rule_max_pool.made);
 }
 
 /* What went wrong when `middle` got these inputs. */
