@@ -6,16 +6,6 @@
 
 static const char *const no_ops[] = {"softmax", NULL};
 
-/* Returns why the target does not run an op with these arguments; NULL: it does. */
-static const char *refuses(const char *op, const oct_op_args *args)
-{
-    if (oct_resizes_linearly(op, args)) return "how it mixes pixels is not published";
-    if (oct_averages_unevenly(op, args))
-        return "it divides by all positions of a window, also at the edges; set count_include_pad "
-               "and leave ceil off";
-    return NULL;
-}
-
 const oct_target oct_target_bpu = {
     .name = "bpu",
     .help = "an emulation of Horizon's BPU (Bayes): s8 or s16, multiplier of 15 bits, two shifts",
@@ -23,7 +13,10 @@ const oct_target oct_target_bpu = {
     .wide_codes = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .no_linear_resize = "how it mixes pixels is not published",
+    .no_uneven_average =
+        "it divides by all positions of a window, also at the edges; set count_include_pad "
+        "and leave ceil off",
     .max_channels = 2048,
     .codes =
         "s8 or s16 around 0 (u8 around 128, u16 around 32768 in Octet's own files); weights s8 "

@@ -12,16 +12,9 @@ static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {NULL};
 static const char *const layers[] = {"conv2d", "conv_transpose2d", "linear", NULL};
 
-/* Returns why the target does not run an op with these arguments; NULL: it does. */
-static const char *refuses(const char *op, const oct_op_args *args)
-{
-    if (oct_resizes_linearly(op, args)) return "it resizes linearly in floats";
-    if (oct_averages_unevenly(op, args))
-        return "it divides by all positions of a window, also at the edges; set count_include_pad "
-               "and leave ceil off";
-    return NULL;
-}
-
+#define DIVIDES_BY_ALL                                                                             \
+    "it divides by all positions of a window, also at the edges; set count_include_pad and leave " \
+    "ceil off"
 #define REFUSED                                                                                    \
     "a batch norm that follows no convolution, linear resizing, softmax, PReLU by channels, and "  \
     "averages of fewer positions at the edges stay float; codes of 16 bits and free zero points "  \
@@ -37,7 +30,8 @@ const oct_target oct_target_espdl_s3 = {
     .pools_half_up = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .no_linear_resize = "it resizes linearly in floats",
+    .no_uneven_average = DIVIDES_BY_ALL,
     .one_scale = one_scale,
     .float_outputs = float_outputs,
     .per_tensor = layers,
@@ -59,7 +53,8 @@ const oct_target oct_target_espdl_p4 = {
     .requantizer = OCT_REQUANT_SHIFT_EVEN,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .no_linear_resize = "it resizes linearly in floats",
+    .no_uneven_average = DIVIDES_BY_ALL,
     .one_scale = one_scale,
     .float_outputs = float_outputs,
     .max_channels = 65536,

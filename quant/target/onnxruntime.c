@@ -12,17 +12,6 @@ static const char *const no_ops[] = {"softmax", NULL};
 static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {"linear", NULL};
 
-/* Returns why the target does not run an op; NULL: it does. It averages by convolution: as many values everywhere. */
-static const char *refuses(const char *op, const oct_op_args *args)
-{
-    if (oct_resizes_linearly(op, args))
-        return "it resizes linearly in floats, and each version in its own way";
-    if (oct_averages_unevenly(op, args))
-        return "it can average as many positions everywhere, not fewer at the edges; set "
-               "count_include_pad";
-    return NULL;
-}
-
 const oct_target oct_target_onnxruntime = {
     .name = "onnxruntime",
     .help = "ONNX Runtime on CPUs: u8 activations, s8 weights per channel, float multiplier",
@@ -35,7 +24,9 @@ const oct_target oct_target_onnxruntime = {
     .pools_convolve = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .no_linear_resize = "it resizes linearly in floats, and each version in its own way",
+    .no_uneven_average = "it can average as many positions everywhere, not fewer at the edges; set "
+                         "count_include_pad",
     .one_scale = one_scale,
     .float_outputs = float_outputs,
     .max_channels = 65536,

@@ -32,19 +32,18 @@ bool oct_target_lists(const char *const *names, const char *name)
     return false;
 }
 
-bool oct_averages_unevenly(const char *op, const oct_op_args *args)
+const char *oct_target_refuses(const oct_target *target, const char *op, const oct_op_args *args)
 {
     oct_pool_geometry g;
-    if (strcmp(op, "avg_pool") != 0) return false;
+    oct_interpolate_args resize;
+    if (strcmp(op, "interpolate") == 0) {
+        oct_args_get(&oct_interpolate_arg_list, args, &resize);
+        return oct_is_bilinear(resize.mode) ? target->no_linear_resize : NULL;
+    }
+    if (strcmp(op, "avg_pool") != 0) return NULL;
     oct_args_get(&oct_avg_pool_arg_list, args, &g);
     const bool pads = g.pad_top || g.pad_left || g.pad_bottom || g.pad_right;
-    return g.ceil || (pads && !g.count_include_pad);
-}
-
-bool oct_resizes_linearly(const char *op, const oct_op_args *args)
-{
-    oct_interpolate_args resize;
-    if (strcmp(op, "interpolate") != 0) return false;
-    oct_args_get(&oct_interpolate_arg_list, args, &resize);
-    return oct_is_bilinear(resize.mode);
+    if (!g.ceil && (!pads || g.count_include_pad)) return NULL;
+    return target->refuses_uneven_average ? target->refuses_uneven_average(&g)
+                                          : target->no_uneven_average;
 }

@@ -38,9 +38,10 @@ typedef struct oct_target {
     /* Names of fusions (quant/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;
-    /* Says why it cannot run a quantized op with these arguments though it runs others; NULL: it can. The member
-     * may be NULL. */
-    const char *(*refuses)(const char *op, const oct_op_args *args);
+    /* Why it cannot resize linearly, and not average over fewer positions at the edges; NULL: it can. */
+    const char *no_linear_resize, *no_uneven_average;
+    /* Where only some averages over fewer positions are such: says why not this one; NULL: it can. */
+    const char *(*refuses_uneven_average)(const oct_pool_geometry *g);
     /* Names of quantized ops whose inputs and output must have one scale. */
     const char *const *one_scale;
     /* Layers that may hand over an unquantized result; NULL: all. */
@@ -60,12 +61,8 @@ typedef struct oct_target {
 
 /* The fusions that add something to a layer before it is rounded, for targets that have none of them. */
 extern const char *const oct_adding_fusions[];
-/* Whether the op is an average pool that averages over fewer positions at the edges. */
-bool oct_averages_unevenly(const char *op, const oct_op_args *args);
-/* Whether the op is a bilinear resize. */
-bool oct_resizes_linearly(const char *op, const oct_op_args *args);
-/* Says why no kernel of TFLite has an average pool with these arguments (oct_target.refuses). */
-const char *oct_tflite_refuses(const char *op, const oct_op_args *args);
+/* Says why no kernel of TFLite averages so (oct_target.refuses_uneven_average). */
+const char *oct_tflite_refuses_average(const oct_pool_geometry *g);
 
 #define OCT_TARGET(id, file) extern const oct_target oct_target_##file;
 #include "quant/target/target_list.def"
@@ -81,23 +78,5 @@ static inline bool oct_target_fuses(const oct_target *target, const char *fusion
 {
     return !oct_target_lists(target->no_fusions, fusion);
 }
-static inline bool oct_target_runs(const oct_target *target, const char *op)
-{
-    return !oct_target_lists(target->no_ops, op);
-}
-static inline bool oct_target_has_one_scale(const oct_target *target, const char *op)
-{
-    return oct_target_lists(target->one_scale, op);
-}
-static inline bool oct_target_hands_over_float(const oct_target *target, const char *layer)
-{
-    return !target->float_outputs || oct_target_lists(target->float_outputs, layer);
-}
-static inline bool oct_target_fixes(const oct_target *target, const char *function)
-{
-    return oct_target_lists(target->fixed_functions, function);
-}
-static inline bool oct_target_is_per_tensor(const oct_target *target, const char *layer)
-{
-    return oct_target_lists(target->per_tensor, layer);
-}
+/* Says why the target cannot run a quantized op with these arguments though it runs others; NULL: it can. */
+const char *oct_target_refuses(const oct_target *target, const char *op, const oct_op_args *args);

@@ -18,13 +18,10 @@ static bool pads_unlike_tflite(const oct_pool_geometry *g)
            2 * g->pad_left + 1 != g->kernel_w;
 }
 
-const char *oct_tflite_refuses(const char *op, const oct_op_args *args)
+const char *oct_tflite_refuses_average(const oct_pool_geometry *g)
 {
-    oct_pool_geometry g;
-    if (!oct_averages_unevenly(op, args)) return NULL;
-    oct_args_get(&oct_avg_pool_arg_list, args, &g);
-    if (g.ceil) return "its windows end within the padding; leave ceil off";
-    if (pads_unlike_tflite(&g))
+    if (g->ceil) return "its windows end within the padding; leave ceil off";
+    if (pads_unlike_tflite(g))
         return "it averages fewer positions at the edges for a stride of 1 and an odd kernel with "
                "half of it as padding alone; set count_include_pad";
     return NULL;
@@ -41,7 +38,7 @@ const oct_target oct_target_tflite = {
     .pools_codes = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = oct_tflite_refuses,
+    .refuses_uneven_average = oct_tflite_refuses_average,
     .float_outputs = float_outputs,
     .max_channels = 65536,
     .codes = "s8, any zero point, -128 where values are >= 0 (u8 from 0 in Octet's own files: 128 "

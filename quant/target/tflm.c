@@ -9,13 +9,6 @@ static const char *const float_outputs[] = {NULL};
 
 static const char *const fixed_functions[] = {"sigmoid", "tanh", NULL};
 
-static const char *refuses(const char *op, const oct_op_args *args)
-{
-    if (oct_resizes_linearly(op, args))
-        return "it resizes linearly with weights of 1/1024 a side, and only to the nearest here";
-    return oct_tflite_refuses(op, args);
-}
-
 const oct_target oct_target_tflm = {
     .name = "tflm",
     .help = "TFLM, CMSIS-NN, TFLite's reference kernels: s8, multipliers of 31 bits, two roundings",
@@ -27,7 +20,9 @@ const oct_target oct_target_tflm = {
     .pools_codes = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .no_linear_resize =
+        "it resizes linearly with weights of 1/1024 a side, and only to the nearest here",
+    .refuses_uneven_average = oct_tflite_refuses_average,
     .float_outputs = float_outputs,
     .fixed_functions = fixed_functions,
     .max_channels = 65536,
