@@ -34,11 +34,6 @@ static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
 }
 
-static inline int64_t layer_sum(int64_t sum)
-{
-    return sum;
-}
-
 #include "quant/rounding/whole_loops.h"
 
 /* Sums have three multipliers, with two = 2 * the larger of s_a and s_b:
@@ -47,16 +42,12 @@ static inline int64_t layer_sum(int64_t sum)
 static oct_sum_constants sum_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
 {
     const float two = 2 * fmaxf(a.scale, b.scale), unit = (float)(1 << LEFT) * y.scale;
-    const float ratios[3] = {a.scale / two, b.scale / two, two / unit};
-    if (add->mb < 0)
-        return (oct_sum_constants){.b = -1,
-                                   .ratio = {constants_of((double)ratios[0]),
-                                             constants_of((double)ratios[1]),
-                                             constants_of((double)ratios[2])}};
-    return (oct_sum_constants){.b = 1,
-                               .ratio = {constants_of((double)a.scale / (double)two),
-                                         constants_of((double)b.scale / (double)two),
-                                         constants_of((double)two / (double)unit)}};
+    const float over[3] = {a.scale, b.scale, two}, under[3] = {two, two, unit};
+    oct_sum_constants s = {.b = add->mb < 0 ? -1 : 1};
+    for (int i = 0; i < 3; i++)
+        s.ratio[i] = constants_of(s.b < 0 ? (double)(over[i] / under[i])
+                                          : (double)over[i] / (double)under[i]);
+    return s;
 }
 
 /* The kernels take a last ratio below 1, and not 0. */

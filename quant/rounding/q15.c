@@ -29,11 +29,6 @@ static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
     return oct_shift_right(narrow * multiplier, right - first, false);
 }
 
-static inline int64_t layer_sum(int64_t sum)
-{
-    return sum;
-}
-
 #include "quant/rounding/whole_loops.h"
 
 /* The larger scale is shifted to the left so far that the other one's multiplier, floor(ratio * 2^k + 1/2), has 15 bits:

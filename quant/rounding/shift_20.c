@@ -3,7 +3,8 @@
 
 enum { BITS = 20 };
 #define HALVES_EVEN false
-static inline int64_t layer_sum(int64_t sum)
+#define LAYER_SUM(sum) cut(sum)
+static inline int64_t cut(int64_t sum)
 {
     const int64_t end = INT64_C(1) << (BITS - 1);
     return sum < -end ? -end : sum > end - 1 ? end - 1 : sum;

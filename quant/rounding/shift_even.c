@@ -1,11 +1,5 @@
 /* As shift, halves to the even number. */
-#include <stdint.h>
-
 #define HALVES_EVEN true
-static inline int64_t layer_sum(int64_t sum)
-{
-    return sum;
-}
 #include "quant/rounding/shift_loops.h"
 
 const oct_rounding_row oct_rounding_shift_even = {.name = "shift_even",

@@ -1,5 +1,5 @@
-/* What roundings by shifts share. A ratio is 2^-shift; the multiplier is 1. Who includes this has defined HALVES_EVEN and
- * layer_sum (whole_loops.h).
+/* What roundings by shifts share. A ratio is 2^-shift; the multiplier is 1. Who includes this has defined HALVES_EVEN, and
+ * perhaps LAYER_SUM (whole_loops.h).
  *
  * Nothing overflows: sums of layers are below 2^47 and go 16 to the left at most, which takes every sum but 0 beyond all
  * codes; 62 to the right leave 0 of each. */

@@ -1,8 +1,11 @@
 /* The loops of a rounding by whole numbers. Who includes this has defined
  *     static inline int64_t round_sum(int64_t sum, oct_fixed ratio, bool wide_output)
- *     static inline int64_t layer_sum(int64_t sum)    what is left of a layer's sum
- * and puts WHOLE_LOOPS into its row. */
+ * and puts WHOLE_LOOPS into its row. LAYER_SUM(sum): what is left of a layer's sum, where that is not all of it. */
 #include "core/base/cpu.h"
+
+#ifndef LAYER_SUM
+#define LAYER_SUM(sum) (sum)
+#endif
 
 #define ROWS(name, acc_t)                                                                          \
     OCT_CLONES                                                                                     \
@@ -12,7 +15,7 @@
         const acc_t *restrict acc = sums;                                                          \
         for (int64_t i = 0; i < count; i++, acc += n, r += n)                                      \
             for (int64_t c = 0; c < n; c++)                                                        \
-                r[c] = (double)round_sum(layer_sum(acc[c] + bias[c]), fixed[c], wide_output);      \
+                r[c] = (double)round_sum(LAYER_SUM(acc[c] + bias[c]), fixed[c], wide_output);      \
     }
 ROWS(rows, int32_t)
 ROWS(rows_wide, int64_t)
