@@ -124,7 +124,7 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
     for (size_t i = 0; i < g->num_nodes; i++) {
         oct_qat_conv *first = layer_at(g, (int64_t)i), *second;
         if (!first || first->add) continue;
-        if (first->activation != OCT_ACT_NONE && first->activation != OCT_ACT_RELU) continue;
+        if (first->q.activation != OCT_ACT_NONE && first->q.activation != OCT_ACT_RELU) continue;
         second = reader_of(g, (int64_t)i);
         if (!second || !reads_by_weights(g, second, g->nodes[i].output)) continue;
         const int64_t channels = oct_dim(weights_of(first), 0);

@@ -9,13 +9,13 @@
 
 static bool has_relu(const oct_module *self)
 {
-    return ((const oct_qat_binary *)self)->activation == OCT_ACT_RELU;
+    return ((const oct_quantized *)self)->activation == OCT_ACT_RELU;
 }
 
 /* Where it cuts; NULL: it has no clip. */
-static const oct_clip_bounds *clip_bounds(const oct_module *self)
+static const oct_clip_args *clip_bounds(const oct_module *self)
 {
-    const oct_qat_binary *m = (const oct_qat_binary *)self;
+    const oct_quantized *m = (const oct_quantized *)self;
     return m->activation == OCT_ACT_CLIP ? &m->clip : NULL;
 }
 
@@ -27,7 +27,7 @@ static bool subtracts(const oct_module *self)
 static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     oct_tensor *y = subtracts(self) ? oct_sub(cx, x[0], x[1]) : oct_add(cx, x[0], x[1]);
-    const oct_clip_bounds *clip = clip_bounds(self);
+    const oct_clip_args *clip = clip_bounds(self);
     if (clip) return oct_clip(cx, y, clip->lo, clip->hi);
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
@@ -61,7 +61,7 @@ static oct_status set_constants(oct_module *self, const oct_program *program, oc
                     ? oct_qadd_of_floats(a, b, y, has_relu(self))
                     : oct_qadd_of(a, b, y, has_relu(self));
     if (subtracts(self)) step->add.mb = -step->add.mb;
-    const oct_clip_bounds *clip = clip_bounds(self);
+    const oct_clip_args *clip = clip_bounds(self);
     if (clip) oct_qadd_clip(&step->add, y, clip->lo, clip->hi);
     return OCT_OK;
 }
@@ -72,7 +72,7 @@ static void read_real_values(const oct_module *self, oct_tensor *const *x, int64
 {
     int32_t code[2][OCT_FLAG_BLOCK];
     const float second = subtracts(self) ? -x[1]->q.scale : x[1]->q.scale;
-    const oct_clip_bounds *clip = clip_bounds(self);
+    const oct_clip_args *clip = clip_bounds(self);
     oct_quantized_load_both(x, first, n, code);
     for (int64_t i = 0; i < n; i++) {
         v[i] = (float)code[0][i] * x[0]->q.scale + (float)code[1][i] * second;
@@ -112,7 +112,7 @@ const oct_module_type oct_qat_add_type = {
 oct_status oct_qat_add_create(oct_module **m, oct_activation activation)
 {
     OCT_TRY(oct_module_alloc(m, &oct_qat_add_type, oct_qat_add_type.size));
-    ((oct_qat_binary *)*m)->activation = activation;
+    ((oct_quantized *)*m)->activation = activation;
     return OCT_OK;
 }
 

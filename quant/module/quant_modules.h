@@ -20,13 +20,22 @@
 extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,
     oct_qat_batch_norm_type, oct_qat_add_type;
 
+typedef enum oct_activation {
+    OCT_ACT_NONE,
+    OCT_ACT_RELU,
+    OCT_ACT_RELU6,
+    OCT_ACT_CLIP,
+} oct_activation;
+
 /* The beginning of every module that has a fake-quant for its output. */
 typedef struct oct_quantized {
     oct_module base;
     /* Its child "fake_quant"; or another module's, borrowed, when two tensors share one quantizer;
      * or NULL: the output leaves the integer domain as float. */
     oct_module *fake_quant;
-    const oct_target *target; /* NULL before prepare */
+    const oct_target *target;  /* NULL before prepare */
+    oct_activation activation; /* fused into it */
+    oct_clip_args clip;        /* where OCT_ACT_CLIP cuts values; either may be infinite */
 } oct_quantized;
 
 /* Whether m begins with oct_quantized. */
@@ -38,20 +47,6 @@ static inline bool oct_is_quantized(const oct_module *m)
 oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq);
 /* Gives m the fake-quant of another module, which both then use. */
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
-
-typedef enum oct_activation {
-    OCT_ACT_NONE,
-    OCT_ACT_RELU,
-    OCT_ACT_RELU6,
-    OCT_ACT_CLIP,
-} oct_activation;
-
-/* Where OCT_ACT_CLIP cuts values; either may be infinite. */
-typedef struct oct_clip_bounds {
-    double lo, hi;
-} oct_clip_bounds;
-/* Sets the bounds of a fused module whose activation is clip. */
-void oct_qat_set_clip(oct_module *m, oct_clip_bounds clip);
 
 /* Whether accumulators are held between the passes over them; no bit depends on it. */
 typedef enum oct_hold {
@@ -93,8 +88,6 @@ typedef struct oct_qat_conv {
     bool borrows; /* layer is another call site's child, whose others are used too: */
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
-    oct_activation activation;
-    oct_clip_bounds clip;
     /* Fused by name with an add: the identity through which the layer's own operand comes, which must
      * be the first input. NULL: the order is known. */
     const oct_identity_module *operand;
@@ -205,8 +198,6 @@ oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_
 typedef struct oct_qat_batch_norm {
     oct_quantized q;
     oct_module *batch_norm; /* child "bn" */
-    oct_activation activation;
-    oct_clip_bounds clip;
 } oct_qat_batch_norm;
 /* Makes the QAT form of a batch norm on its own, which it takes over (set to NULL), also on failure. */
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
@@ -214,10 +205,8 @@ oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
 
 /* The others are made by their rules (rule.h); prepare makes this one itself where a relu or clip follows. */
 typedef struct oct_qat_binary {
-    oct_quantized q;
-    oct_activation activation; /* none, relu or clip */
-    oct_clip_bounds clip;
-    bool subtract; /* the second input */
+    oct_quantized q; /* activation: none, relu or clip */
+    bool subtract;   /* the second input */
 } oct_qat_binary;
 oct_status oct_qat_add_create(oct_module **m, oct_activation activation);
 

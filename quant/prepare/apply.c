@@ -168,13 +168,12 @@ static oct_status make_by_rule(apply *w, int64_t at, oct_module **made)
 static oct_status make_again(const oct_module *fused, oct_module **made)
 {
     const oct_qat_conv *conv = (const oct_qat_conv *)fused;
-    const oct_qat_binary *sum = (const oct_qat_binary *)fused;
-    const bool is_conv = fused->type == &oct_qat_conv_type;
-    if (is_conv)
-        OCT_TRY(oct_qat_conv_create_shared(made, conv, conv->add, conv->activation));
+    const oct_quantized *q = (const oct_quantized *)fused;
+    if (fused->type == &oct_qat_conv_type)
+        OCT_TRY(oct_qat_conv_create_shared(made, conv, conv->add, q->activation));
     else
-        OCT_TRY(oct_qat_add_create(made, sum->activation));
-    oct_qat_set_clip(*made, is_conv ? conv->clip : sum->clip);
+        OCT_TRY(oct_qat_add_create(made, q->activation));
+    ((oct_quantized *)*made)->clip = q->clip;
     return OCT_OK;
 }
 
@@ -243,12 +242,10 @@ static oct_status make_module(apply *w, int64_t at)
         return OCT_OK;
     }
     OCT_TRY(make_quantized(w, at, &made));
-    if (p->fusion && activation_at(p) == OCT_ACT_CLIP) {
-        oct_clip_args bounds;
+    if (p->fusion && activation_at(p) == OCT_ACT_CLIP)
         oct_args_get(&oct_clip_arg_list,
-                     &w->graph->nodes[oct_prepare_last_member(w->plan, at)].args, &bounds);
-        oct_qat_set_clip(made, (oct_clip_bounds){bounds.lo, bounds.hi});
-    }
+                     &w->graph->nodes[oct_prepare_last_member(w->plan, at)].args,
+                     &((oct_quantized *)made)->clip);
     OCT_TRY(insert_module(w, at, &made));
     return quantize_weights(w, at, w->made[at]);
 }

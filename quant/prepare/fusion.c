@@ -303,7 +303,7 @@ static oct_status fuse_list(oct_module **root, list *l)
     /* The clip that is the last member; NULL: it was taken over. */
     const oct_clip_module *clip = (const oct_clip_module *)taken[l->count - 1];
     if (status == OCT_OK && clip && clip->base.type == &oct_clip_type)
-        oct_qat_set_clip(made, (oct_clip_bounds){clip->args.lo, clip->args.hi});
+        ((oct_quantized *)made)->clip = clip->args;
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;

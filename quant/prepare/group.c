@@ -123,7 +123,6 @@ static bool cuts_at_zero(oct_activation activation, double lo)
 static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
-    const oct_module *called = plan->graph->nodes[i].called;
     if (p->fusion) {
         oct_clip_args clip; /* of the last member, where that is a clip */
         oct_args_get(&oct_clip_arg_list, &plan->graph->nodes[oct_prepare_last_member(plan, i)].args,
@@ -132,13 +131,8 @@ static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
     }
     if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
     if (p->role != OCT_ROLE_FUSED) return false;
-    const oct_qat_conv *conv = (const oct_qat_conv *)called;
-    const oct_qat_batch_norm *norm = (const oct_qat_batch_norm *)called;
-    const oct_qat_binary *sum = (const oct_qat_binary *)called;
-    if (called->type == &oct_qat_conv_type) return cuts_at_zero(conv->activation, conv->clip.lo);
-    if (called->type == &oct_qat_batch_norm_type)
-        return cuts_at_zero(norm->activation, norm->clip.lo);
-    return cuts_at_zero(sum->activation, sum->clip.lo);
+    const oct_quantized *fused = (const oct_quantized *)plan->graph->nodes[i].called;
+    return cuts_at_zero(fused->activation, fused->clip.lo);
 }
 
 /* Adds a producer of values to a group: the group has the qconfig of its first one, with the largest number of bits. */

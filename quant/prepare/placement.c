@@ -200,7 +200,7 @@ static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
         return false;
     const oct_module *called = plan->graph->nodes[at].called;
     if (p->role == OCT_ROLE_FUSED && called->type == &oct_qat_conv_type)
-        return ((const oct_qat_conv *)called)->activation == OCT_ACT_NONE;
+        return ((const oct_quantized *)called)->activation == OCT_ACT_NONE;
     if (p->fusion && (oct_fusion_has(p->fusion, OCT_MEMBER_ADD) ||
                       oct_fusion_activation(p->fusion) != OCT_ACT_NONE))
         return false;

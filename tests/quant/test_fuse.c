@@ -380,7 +380,7 @@ Test(fuse, a_sum_and_its_relu_by_name)
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     rig_prepare(&r, &options);
     cr_assert(m->add->type == &oct_qat_add_type &&
-              ((oct_qat_binary *)m->add)->activation == OCT_ACT_RELU);
+              ((oct_quantized *)m->add)->activation == OCT_ACT_RELU);
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
     rig_step(&r);

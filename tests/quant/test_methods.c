@@ -225,7 +225,7 @@ Test(methods, a_residual_block_is_fused_into_its_sum)
     rig_prepare(&r, &options);
     oct_module *made = oct_module_find(r.root, "block._generated_add_0");
     cr_assert(made && made->type == &oct_qat_conv_type && ((oct_qat_conv *)made)->add);
-    cr_assert_eq(((oct_qat_conv *)made)->activation, OCT_ACT_RELU);
+    cr_assert_eq(((oct_quantized *)made)->activation, OCT_ACT_RELU);
     cr_assert_str_eq(node_at(&r, "block", "add")->fusion, "conv_bn_add_relu");
     cr_assert_str_eq(node_at(&r, "block.conv1", "conv2d")->fusion, "conv_bn_relu");
     static const char *const away[] = {"block.conv2", "block.bn2", "block.relu", "block.bn1", "bn"};

@@ -158,7 +158,7 @@ Test(prepare, a_lone_batch_norm_has_a_form_of_its_own_in_graph_methods)
     APPEND(&n, oct_dequant_stub_create(&item));
     OK(net_prepare(&n, false, false));
     cr_assert_eq(oct_module_find(n.root, "2")->type, &oct_qat_batch_norm_type);
-    cr_assert_eq(((oct_qat_batch_norm *)oct_module_find(n.root, "2"))->activation, OCT_ACT_RELU);
+    cr_assert_eq(((oct_quantized *)oct_module_find(n.root, "2"))->activation, OCT_ACT_RELU);
     cr_assert_eq(oct_module_find(n.root, "3")->type, &oct_identity_type);
     net_end(&n);
 }

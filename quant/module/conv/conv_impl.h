@@ -23,7 +23,7 @@ typedef struct oct_layer {
     oct_param *bias;           /* or NULL */
     oct_batch_norm_module *bn; /* or NULL */
     oct_activation activation;
-    oct_clip_bounds clip;
+    oct_clip_args clip;
     oct_fake_quant *fq;              /* of the output; NULL: it is float */
     const oct_weight_fake_quant *wq; /* or NULL */
     oct_hold hold;

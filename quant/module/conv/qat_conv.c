@@ -38,16 +38,6 @@ static const char *activation_text(oct_activation activation)
     return words[activation];
 }
 
-void oct_qat_set_clip(oct_module *m, oct_clip_bounds clip)
-{
-    if (m->type == &oct_qat_conv_type)
-        ((oct_qat_conv *)m)->clip = clip;
-    else if (m->type == &oct_qat_batch_norm_type)
-        ((oct_qat_batch_norm *)m)->clip = clip;
-    else
-        ((oct_qat_binary *)m)->clip = clip;
-}
-
 /* Computes the float model, with its output observed or rounded. */
 static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_tensor *x,
                                  oct_tensor *addend)
@@ -150,7 +140,7 @@ static void describe(const oct_module *self, char *text, size_t size)
     const oct_qat_conv *m = (const oct_qat_conv *)self;
     snprintf(text, size, "%s%s%s%s%s%s", m->layer->type->name,
              oct_qat_conv_owner(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
-             activation_text(m->activation), m->lender ? ", shared weights" : "",
+             activation_text(m->q.activation), m->lender ? ", shared weights" : "",
              m->q.fake_quant ? "" : ", float output");
 }
 
@@ -164,7 +154,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_TRY(oct_emit_step(e, fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT, &step));
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
-    OCT_CHECK(fq || m->activation != OCT_ACT_CLIP, OCT_PREPARE,
+    OCT_CHECK(fq || m->q.activation != OCT_ACT_CLIP, OCT_PREPARE,
               "%s: is fused with a clip and hands over float outputs, which no program can; do not "
               "fuse them",
               step->name);
@@ -202,11 +192,11 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
     if (status == OCT_OK) {
         oct_qat_conv *made = (oct_qat_conv *)*m;
         made->add = add;
-        made->activation = activation;
+        made->q.activation = activation;
         const char *name = (*float_layer)->type == &oct_linear_type ? "linear" : "conv";
         status = adopt_child(*m, name, &made->layer, float_layer);
         if (status == OCT_OK) status = adopt_child(*m, "bn", &made->batch_norm, batch_norm);
-        if (status != OCT_OK) oct_module_destroy(m);
+        status = oct_module_made(m, status);
     }
     oct_module_destroy(float_layer);
     oct_module_destroy(batch_norm);
@@ -256,7 +246,7 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
     made->layer = made->lender->layer;
     made->q.target = made->lender->q.target;
     made->add = add;
-    made->activation = activation;
+    made->q.activation = activation;
     return OCT_OK;
 }
 
@@ -267,8 +257,8 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
 static oct_layer norm_layer(const oct_qat_batch_norm *m)
 {
     return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
-                       .activation = m->activation,
-                       .clip = m->clip,
+                       .activation = m->q.activation,
+                       .clip = m->q.clip,
                        .fq = (oct_fake_quant *)m->q.fake_quant,
                        .training = m->q.base.training,
                        .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
@@ -314,7 +304,7 @@ static oct_tensor *norm_forward(oct_context *cx, oct_module *self, oct_tensor *c
 static void describe_norm(const oct_module *self, char *text, size_t size)
 {
     const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
-    snprintf(text, size, "batch_norm%s", activation_text(m->activation));
+    snprintf(text, size, "batch_norm%s", activation_text(m->q.activation));
 }
 
 /* Emits a batch norm that no convolution has taken in, as an affine step: a 1x1 convolution of each channel alone. */
@@ -349,10 +339,8 @@ oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
     oct_status status = oct_module_alloc(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
     if (status == OCT_OK) {
         oct_qat_batch_norm *made = (oct_qat_batch_norm *)*m;
-        made->activation = activation;
-        made->batch_norm = *batch_norm;
-        *batch_norm = NULL;
-        status = oct_module_made(m, oct_module_add_child(*m, "bn", &made->batch_norm));
+        made->q.activation = activation;
+        status = oct_module_made(m, adopt_child(*m, "bn", &made->batch_norm, batch_norm));
     }
     oct_module_destroy(batch_norm);
     return status;

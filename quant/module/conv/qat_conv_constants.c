@@ -53,8 +53,8 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
     return (oct_layer){.weight = oct_layer_weight(m->layer),
                        .bias = oct_layer_bias(m->layer),
                        .bn = (oct_batch_norm_module *)oct_qat_conv_owner(m)->batch_norm,
-                       .activation = m->activation,
-                       .clip = m->clip,
+                       .activation = m->q.activation,
+                       .clip = m->q.clip,
                        .fq = (oct_fake_quant *)m->q.fake_quant,
                        .wq =
                            (const oct_weight_fake_quant *)oct_qat_conv_owner(m)->weight_fake_quant,
