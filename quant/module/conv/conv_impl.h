@@ -92,6 +92,16 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m);
  * by this step's absmax, unless a fake-quant of the weights says otherwise. */
 void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qparams in,
                           int8_t *codes, oct_channels *ch);
+/* A layer with the codes of its weights as they are now. */
+typedef struct oct_coded_layer {
+    oct_layer layer;
+    oct_conv_shape shape;
+    oct_channels ch;
+    int8_t *codes;
+} oct_coded_layer;
+/* Quantizes the weights of m for inputs like these. Every begin needs an end, also one that failed. */
+oct_status oct_coded_layer_begin(const oct_qat_conv *m, oct_qparams in, oct_coded_layer *c);
+void oct_coded_layer_end(oct_coded_layer *c);
 /* Takes mean and inv_std from the running statistics. */
 void oct_running_statistics(const oct_layer *l, oct_channels *ch);
 /* Computes gain and shift of channel o, with the mean and inv_std in ch. */

@@ -230,6 +230,22 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
     }
 }
 
+oct_status oct_coded_layer_begin(const oct_qat_conv *m, oct_qparams in, oct_coded_layer *c)
+{
+    *c = (oct_coded_layer){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
+    const oct_conv_shape *s = &c->shape;
+    OCT_TRY(oct_channels_alloc(&c->ch, NULL, s->out_c, 1));
+    OCT_TRY(oct_alloc(&c->codes, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(&c->layer, s, in, c->codes, &c->ch);
+    return OCT_OK;
+}
+
+void oct_coded_layer_end(oct_coded_layer *c)
+{
+    oct_free(&c->codes);
+    oct_channels_free(&c->ch);
+}
+
 void oct_running_statistics(const oct_layer *l, oct_channels *ch)
 {
     const oct_bn_args args = oct_batch_norm_call(l->bn, false);

@@ -101,37 +101,19 @@ static bool has_one_scale(const oct_layer *l)
     return l->wq && l->wq->by_target;
 }
 
-/* A layer whose batch norm is to be folded. */
-typedef struct folding {
-    oct_layer layer;
-    oct_conv_shape shape;
-    oct_channels ch;
-    int8_t *codes; /* of the weights */
-} folding;
-
-static void end_folding(folding *f)
-{
-    oct_free(&f->codes);
-    oct_channels_free(&f->ch);
-}
-
 /* Quantizes the layer's weights and folds its running statistics, which gives codes, scales and dead channels. */
-static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, folding *f)
+static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, oct_coded_layer *f)
 {
-    *f = (folding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
-    const oct_conv_shape *s = &f->shape;
-    OCT_TRY(oct_channels_alloc(&f->ch, NULL, s->out_c, 1));
-    OCT_TRY(oct_alloc(&f->codes, (size_t)(s->out_c * oct_conv_depth(s)), 1));
-    oct_quantize_weights(&f->layer, s, input, f->codes, &f->ch);
-    oct_running_statistics(&f->layer, &f->ch);
     char path[256];
-    if (oct_fold_channels(&f->layer, input, 1.0f, &f->ch, s->out_c) != OCT_OK)
+    OCT_TRY(oct_coded_layer_begin(m, input, f));
+    oct_running_statistics(&f->layer, &f->ch);
+    if (oct_fold_channels(&f->layer, input, 1.0f, &f->ch, f->shape.out_c) != OCT_OK)
         return oct_fail_prefix("%s", oct_module_path(&m->q.base, path));
     return OCT_OK;
 }
 
 /* Collects weights, codes, scale and gain of channel o, and the shift that becomes its bias. */
-static channel read_channel(const folding *f, int64_t o, double *shift)
+static channel read_channel(const oct_coded_layer *f, int64_t o, double *shift)
 {
     const int64_t k = oct_conv_depth(&f->shape);
     channel c = {.weight = oct_f32(&f->layer.weight->value) + o * k,
@@ -143,7 +125,7 @@ static channel read_channel(const folding *f, int64_t o, double *shift)
 }
 
 /* Multiplies a channel's weights by the batch norm's gain, as its scale allows, and puts the shift in bias[o]. */
-static void fold_channel(const folding *f, int64_t o, float *bias)
+static void fold_channel(const oct_coded_layer *f, int64_t o, float *bias)
 {
     double shift;
     const channel c = read_channel(f, o, &shift);
@@ -161,7 +143,7 @@ static void fold_channel(const folding *f, int64_t o, float *bias)
 }
 
 /* Gives all channels the largest scale that one of them would have, where scales are learned. */
-static void share_learned_scale(const folding *f)
+static void share_learned_scale(const oct_coded_layer *f)
 {
     oct_param *scale = f->layer.wq->scale;
     float largest = 0;
@@ -188,11 +170,11 @@ static oct_status check_foldable(const oct_qat_conv *m)
 
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, bool *exactly)
 {
-    folding f;
+    OCT_OWNED(oct_coded_layer_end) oct_coded_layer f = {0};
+    *exactly = false;
     OCT_TRY(check_foldable(m));
-    oct_status status = begin_folding(m, input, &f);
-    *exactly = status == OCT_OK;
-    if (has_one_scale(&f.layer)) *exactly = false; /* which cannot hold the gains of all channels */
+    OCT_TRY(begin_folding(m, input, &f));
+    *exactly = !has_one_scale(&f.layer); /* which cannot hold the gains of all channels */
     for (int64_t o = 0; *exactly && o < f.shape.out_c; o++) {
         /* The channel computes with a scale that its weights can have when they hold the gain. */
         double shift;
@@ -201,8 +183,7 @@ oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, 
             f.ch.dead[o] || (f.layer.wq ? fabsf(oct_folded_scale(c.scale, c.gain)) >= OCT_MIN_SCALE
                                         : keeps_codes(&c));
     }
-    end_folding(&f);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_qat_conv_drop_norm(oct_qat_conv *m)
@@ -217,7 +198,7 @@ oct_status oct_qat_conv_drop_norm(oct_qat_conv *m)
 
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
 {
-    OCT_OWNED(end_folding) folding f = {0};
+    OCT_OWNED(oct_coded_layer_end) oct_coded_layer f = {0};
     OCT_OWNED(oct_free) float *shifts = NULL;
     oct_param *bias;
     if (!m->batch_norm) return OCT_OK;

@@ -245,38 +245,12 @@ static void add_scaled_row(int64_t n, double d, const double *restrict row, doub
         moved[i] += d * row[i];
 }
 
-/* All that rounding a layer works with. */
-typedef struct layer_rounding {
-    oct_layer layer;
-    oct_conv_shape shape;
-    oct_channels ch;
-    int8_t *codes;       /* chosen */
-    int8_t *requantized; /* the codes of the weights in the middle of these */
-    double *factor, *moved;
-} layer_rounding;
-
-static void end_rounding(layer_rounding *w)
-{
-    oct_channels_free(&w->ch);
-    OCT_FREE_ALL(&w->codes, &w->requantized, &w->factor, &w->moved);
-}
-
-/* Quantizes the layer's weights to the nearest codes, for inputs of any scale. */
-static oct_status begin_rounding(const oct_qat_conv *m, layer_rounding *w)
-{
-    *w = (layer_rounding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
-    const int64_t k = oct_conv_depth(&w->shape), n = w->shape.out_c;
-    const size_t all = (size_t)(n * k);
-    OCT_TRY(oct_channels_alloc(&w->ch, NULL, n, 1));
-    OCT_TRY(oct_alloc(&w->codes, all, 1));
-    const oct_qparams any = {.scale = 1, .qmax = 255};
-    oct_quantize_weights(&w->layer, &w->shape, any, w->codes, &w->ch);
-    return OCT_OK;
-}
+/* Of inputs: codes of weights do not depend on them. */
+static const oct_qparams any = {.scale = 1, .qmax = 255};
 
 /* Rounds the channels of a group from the first weight to the last: each error moves what the weights after it
  * become. */
-static void round_group(layer_rounding *w, int64_t group)
+static void round_group(oct_coded_layer *w, int64_t group, const double *factor, double *moved)
 {
     const int64_t k = oct_conv_depth(&w->shape), n = w->shape.out_c / w->shape.groups;
     const float *weight = oct_f32(&w->layer.weight->value);
@@ -289,11 +263,11 @@ static void round_group(layer_rounding *w, int64_t group)
                                               .scale = w->ch.scale[o],
                                               .largest = find_largest(weight + o * k, k),
                                               .codes = w->codes + o * k,
-                                              .moved = w->moved + o * k};
-            memset(w->moved + o * k, 0, (size_t)k * sizeof *w->moved);
+                                              .moved = moved + o * k};
+            memset(moved + o * k, 0, (size_t)k * sizeof *moved);
         }
         for (int64_t i = k - 1; i >= 0; i--) { /* weight k-1-i */
-            const double *row = w->factor + i * k;
+            const double *row = factor + i * k;
             for (int64_t c = 0; c < end - first; c++) {
                 const double error = choose_code(&r[c], k - 1 - i, r[c].moved[i] / row[i]);
                 add_scaled_row(i, error, row, r[c].moved);
@@ -303,7 +277,7 @@ static void round_group(layer_rounding *w, int64_t group)
 }
 
 /* Puts weights in the middle of their codes; the largest one of a channel as it was, and none beyond it. */
-static void center_weights(const layer_rounding *w)
+static void center_weights(const oct_coded_layer *w)
 {
     const int64_t k = oct_conv_depth(&w->shape);
     for (int64_t o = 0; o < w->shape.out_c; o++) {
@@ -318,38 +292,40 @@ static void center_weights(const layer_rounding *w)
 }
 
 /* Whether the weights now have the codes that were chosen, with the same scales. */
-static bool scales_stay(layer_rounding *w)
+static bool scales_stay(oct_coded_layer *w, int8_t *requantized)
 {
-    const oct_qparams any = {.scale = 1, .qmax = 255};
     const int64_t n = w->shape.out_c;
     const size_t codes = (size_t)(n * oct_conv_depth(&w->shape));
     float *before = w->ch.effective; /* free until a batch norm is folded */
     memcpy(before, w->ch.scale, (size_t)n * sizeof *before);
-    oct_quantize_weights(&w->layer, &w->shape, any, w->requantized, &w->ch);
+    oct_quantize_weights(&w->layer, &w->shape, any, requantized, &w->ch);
     return memcmp(before, w->ch.scale, (size_t)n * sizeof *before) == 0 &&
-           memcmp(w->codes, w->requantized, codes) == 0;
+           memcmp(w->codes, requantized, codes) == 0;
 }
 
 /* Weights change only where their scales, taken from the new weights, stay as they were. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *rounded)
 {
-    OCT_OWNED(end_rounding) layer_rounding w = {0};
+    OCT_OWNED(oct_coded_layer_end) oct_coded_layer w = {0};
+    OCT_OWNED(oct_free)
+    int8_t *requantized = NULL; /* the codes of the weights in the middle of w's */
+    OCT_OWNED(oct_free) double *factor = NULL, *moved = NULL;
     OCT_OWNED(oct_free) float *exact = NULL;
     *rounded = false;
-    OCT_TRY(begin_rounding(m, &w));
+    OCT_TRY(oct_coded_layer_begin(m, any, &w));
     const size_t k = (size_t)oct_conv_depth(&w.shape), all = (size_t)w.shape.out_c * k;
     float *weight = oct_f32(&w.layer.weight->value);
-    OCT_TRY(oct_alloc(&w.requantized, all, 1));
-    OCT_TRY(oct_alloc(&w.factor, k * k, sizeof *w.factor));
-    OCT_TRY(oct_alloc(&w.moved, all, sizeof *w.moved));
+    OCT_TRY(oct_alloc(&requantized, all, 1));
+    OCT_TRY(oct_alloc(&factor, k * k, sizeof *factor));
+    OCT_TRY(oct_alloc(&moved, all, sizeof *moved));
     for (int64_t group = 0; group < input->groups; group++) {
-        OCT_TRY(factor_products(input, group, w.factor));
-        round_group(&w, group);
+        OCT_TRY(factor_products(input, group, factor));
+        round_group(&w, group, factor, moved);
     }
     OCT_TRY(oct_alloc(&exact, all, sizeof *exact));
     memcpy(exact, weight, all * sizeof *exact);
     center_weights(&w);
-    *rounded = scales_stay(&w);
+    *rounded = scales_stay(&w, requantized);
     if (!*rounded) memcpy(weight, exact, all * sizeof *weight);
     return OCT_OK;
 }
@@ -358,14 +334,13 @@ oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *r
 oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
                                      bool *corrected)
 {
-    const oct_layer l = oct_qat_conv_layer(m);
-    const oct_conv_shape s = oct_qat_conv_shape(m, 1, 1);
-    const int64_t k = oct_conv_depth(&s), each = s.out_c / s.groups;
-    float *mean_or_bias = l.bn ? l.bn->running_mean : l.bias ? oct_f32(&l.bias->value) : NULL;
-    layer_rounding w;
-    oct_status status = begin_rounding(m, &w);
+    OCT_OWNED(oct_coded_layer_end) oct_coded_layer w = {0};
+    OCT_TRY(oct_coded_layer_begin(m, any, &w));
+    const oct_layer *l = &w.layer;
+    const int64_t k = oct_conv_depth(&w.shape), each = w.shape.out_c / w.shape.groups;
+    float *mean_or_bias = l->bn ? l->bn->running_mean : l->bias ? oct_f32(&l->bias->value) : NULL;
     *corrected = mean_or_bias != NULL && input->windows > 0;
-    for (int64_t o = 0; status == OCT_OK && *corrected && o < s.out_c; o++) {
+    for (int64_t o = 0; *corrected && o < w.shape.out_c; o++) {
         const int64_t *sum = input->sum + o / each * k;
         double shift = 0;
         for (int64_t i = 0; i < k; i++)
@@ -373,8 +348,7 @@ oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, 
                 ((double)w.codes[o * k + i] * (double)w.ch.scale[o] - (double)exact[o * k + i]) *
                 (double)sum[i];
         shift *= (double)input->scale / (double)input->windows;
-        mean_or_bias[o] = (float)((double)mean_or_bias[o] + (l.bn ? shift : -shift));
+        mean_or_bias[o] = (float)((double)mean_or_bias[o] + (l->bn ? shift : -shift));
     }
-    end_rounding(&w);
-    return status;
+    return OCT_OK;
 }
