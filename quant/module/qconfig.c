@@ -3,6 +3,7 @@
 
 #include "core/base/text.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,33 +21,12 @@ oct_qconfig oct_qconfig_default(void)
                          .bits = 8};
 }
 
-/* Whether the whole text fits the pattern: * is any run of characters, ? any one. */
-static bool matches_pattern(const char *pattern, const char *text)
-{
-    const char *star = NULL,
-               *after = NULL; /* where to go on with one character more for the star */
-    while (*text) {
-        if (*pattern == '*') {
-            star = ++pattern;
-            after = text;
-        } else if (*pattern == '?' || *pattern == *text) {
-            pattern++;
-            text++;
-        } else if (star) {
-            pattern = star;
-            text = ++after;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == '\0';
-}
-
+/* Whether the whole path fits the pattern: * is any run of characters, ? any one. No path has a bracket, which fnmatch
+ * would take for more. */
 static bool matches_path(const char *pattern, const char *path)
 {
-    if (strpbrk(pattern, "*?")) return matches_pattern(pattern, path);
+    if (strpbrk(pattern, "*?"))
+        return !strchr(pattern, '[') && fnmatch(pattern, path, FNM_NOESCAPE) == 0;
     size_t length = strlen(pattern);
     return strncmp(path, pattern, length) == 0 && (path[length] == '\0' || path[length] == '.');
 }
