@@ -348,10 +348,8 @@ static void compare_layer(void *user, int64_t number, const oct_tensor *a, const
     oct_layer_comparison *layer = &c->layers[number];
     const int64_t n = oct_numel(b);
     const size_t bytes = oct_dtype_bytes(b->dtype);
-    const oct_qparams *qa = &a->q, *qb = &b->q;
-    const bool same_grid = qa->scale == qb->scale && qa->zero_point == qb->zero_point &&
-                           qa->qmin == qb->qmin && qa->qmax == qb->qmax;
-    if (a->dtype != b->dtype || (oct_is_codes(b) && !same_grid)) layer->same_format = false;
+    if (a->dtype != b->dtype || (oct_is_codes(b) && !oct_qparams_equal(a->q, b->q)))
+        layer->same_format = false;
     const bool codes = layer->same_format && oct_is_codes(b);
     oct_layer_values(a, c->values_a);
     oct_layer_values(b, c->values_b);
