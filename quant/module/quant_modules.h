@@ -78,10 +78,12 @@ oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *gro
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip). With `add` it has two
  * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
- * accumulators in double. */
+ * accumulators in double. Also, of the type oct_qat_batch_norm_type, a batch norm that follows no convolution (+ relu,
+ * relu6 or clip). */
 typedef struct oct_qat_conv {
     oct_quantized q;
-    oct_module *layer;      /* child "conv" or "linear": the float module, which owns the weights */
+    /* Child "conv" or "linear": the float module, which owns the weights; NULL: a batch norm on its own. */
+    oct_module *layer;
     oct_module *batch_norm; /* child "bn", or NULL */
     /* Child "weight_fake_quant", or NULL: scales of channels from their largest weights. */
     oct_module *weight_fake_quant;
@@ -194,11 +196,6 @@ oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, 
  * running statistics, to float rounding. The batch norm itself is untouched. */
 oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm);
 
-/* A batch norm that follows no convolution (+ relu, relu6 or clip). */
-typedef struct oct_qat_batch_norm {
-    oct_quantized q;
-    oct_module *batch_norm; /* child "bn" */
-} oct_qat_batch_norm;
 /* Makes the QAT form of a batch norm on its own, which it takes over (set to NULL), also on failure. */
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
                                      oct_activation activation);

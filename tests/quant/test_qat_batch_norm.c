@@ -38,9 +38,9 @@ static void begin_variant(bench *b, const variant *v)
     bench_begin(b, "x86", m, 1, &shape, &in);
 }
 
-static oct_qat_batch_norm *middle(const bench *b)
+static oct_qat_conv *middle(const bench *b)
 {
-    return (oct_qat_batch_norm *)((stubbed *)b->root)->middle;
+    return (oct_qat_conv *)((stubbed *)b->root)->middle;
 }
 
 static oct_fake_quant *output_of(const bench *b)

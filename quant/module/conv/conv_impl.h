@@ -77,12 +77,12 @@ static inline const oct_qat_conv *oct_qat_conv_owner(const oct_qat_conv *m)
 
 static inline bool oct_qat_is_linear(const oct_qat_conv *m)
 {
-    return m->layer->type == &oct_linear_type;
+    return m->layer && m->layer->type == &oct_linear_type;
 }
 
 static inline bool oct_qat_is_transposed(const oct_qat_conv *m)
 {
-    return m->layer->type == &oct_conv_transpose2d_type;
+    return m->layer && m->layer->type == &oct_conv_transpose2d_type;
 }
 
 /* Collects what a call of m computes with; parameters are those of the owner, where they are shared. */

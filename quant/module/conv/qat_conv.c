@@ -15,9 +15,11 @@
 /* Sets the distances that a transposed layer puts between the values of its input; 1: none. */
 static void input_steps(const oct_qat_conv *m, int *step_h, int *step_w)
 {
+    *step_h = *step_w = 1;
+    if (!oct_qat_is_transposed(m)) return;
     const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->args.geometry;
-    *step_h = oct_qat_is_transposed(m) ? g->stride_h : 1;
-    *step_w = oct_qat_is_transposed(m) ? g->stride_w : 1;
+    *step_h = g->stride_h;
+    *step_w = g->stride_w;
 }
 
 /* The activation as a float op. */
@@ -43,13 +45,13 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
                                  oct_tensor *addend)
 {
     oct_layer l = oct_qat_conv_layer(m);
-    oct_tensor *y;
+    oct_tensor *y = x;
     if (oct_qat_is_linear(m))
         y = oct_linear(cx, x, l.weight, l.bias);
     else if (oct_qat_is_transposed(m))
         y = oct_conv_transpose2d(cx, x, l.weight, l.bias,
                                  ((oct_conv2d_module *)m->layer)->args.geometry);
-    else
+    else if (m->layer)
         y = oct_conv2d(cx, x, l.weight, l.bias, ((oct_conv2d_module *)m->layer)->args.geometry);
     if (l.bn) {
         const oct_bn_args args = oct_batch_norm_call(l.bn, m->q.base.training);
@@ -109,6 +111,28 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
+/* Computes a batch norm on its own on codes, in integers: a factor and a bias for each channel, and no product
+ * (oct_qconv_plan_affine). */
+static oct_tensor *norm_on_codes(oct_context *cx, const oct_qat_conv *m, oct_tensor *x)
+{
+    oct_qat_call call = {
+        .op = "qat_batch_norm", .layer = oct_qat_conv_layer(m), .out = x->shape, .x = x};
+    const int64_t n = call.layer.bn->args.channels;
+    char text[96];
+    if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
+        oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "input %s does not have the batch's samples and its %lld channels",
+                                oct_shape_text(&x->shape, text), (long long)n);
+    if (oct_requantizer_shifts(m->q.target->requantizer))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "target %s shifts and has no place for a batch norm; fold it",
+                                m->q.target->name);
+    const bool plane = x->shape.ndim == 4;
+    call.shape = oct_qat_conv_shape(m, plane ? oct_dim(x, 1) : 1, plane ? oct_dim(x, 2) : 1);
+    return oct_qat_conv_forward(cx, &call);
+}
+
 /* Whether the first input is what the layers fused with this add computed. Names do not say which operand that is, so
  * with the other one first a forward would silently compute something else. A prepared graph knows the order. */
 static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
@@ -127,12 +151,13 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     oct_qat_conv *m = (oct_qat_conv *)self;
     if (!in_order(cx, m, x, n)) return NULL;
     const int wanted = m->add ? 2 : 1;
-    const oct_domain wiring = m->q.fake_quant ? oct_quantized_domain(cx, &m->q, x, n, wanted)
-                                              : oct_inputs_domain(cx, x, n, wanted);
+    const oct_domain wiring = m->q.fake_quant || !m->layer
+                                  ? oct_quantized_domain(cx, &m->q, x, n, wanted)
+                                  : oct_inputs_domain(cx, x, n, wanted);
     if (wiring == OCT_DOMAIN_INVALID) return NULL;
     oct_tensor *addend = m->add ? x[1] : NULL;
-    return wiring == OCT_DOMAIN_CODES ? integer_forward(cx, m, x[0], addend)
-                                      : float_forward(cx, m, x[0], addend);
+    if (wiring == OCT_DOMAIN_FLOAT) return float_forward(cx, m, x[0], addend);
+    return m->layer ? integer_forward(cx, m, x[0], addend) : norm_on_codes(cx, m, x[0]);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -151,7 +176,11 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     oct_value in = *oct_emit_input(e, 0), addend;
     if (m->add) addend = *oct_emit_input(e, 1);
     oct_step *step;
-    OCT_TRY(oct_emit_step(e, fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT, &step));
+    OCT_TRY(oct_emit_step(e,
+                          !m->layer ? OCT_STEP_AFFINE
+                          : fq      ? OCT_STEP_CONV
+                                    : OCT_STEP_CONV_FLOAT,
+                          &step));
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
     OCT_CHECK(fq || m->q.activation != OCT_ACT_CLIP, OCT_PREPARE,
@@ -176,6 +205,21 @@ const oct_module_type oct_qat_conv_type = {
     .quantized = true,
 };
 
+static void describe_norm(const oct_module *self, char *text, size_t size)
+{
+    snprintf(text, size, "batch_norm%s",
+             activation_text(((const oct_quantized *)self)->activation));
+}
+
+const oct_module_type oct_qat_batch_norm_type = {
+    .name = "qat_batch_norm",
+    .forward = forward,
+    .describe = describe_norm,
+    .atomic = true,
+    .emit = emit,
+    .quantized = true,
+};
+
 static oct_status adopt_child(oct_module *self, const char *name, oct_module **slot,
                               oct_module **child)
 {
@@ -185,15 +229,17 @@ static oct_status adopt_child(oct_module *self, const char *name, oct_module **s
     return oct_module_add_child(self, name, slot);
 }
 
-oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
-                               bool add, oct_activation activation)
+/* Makes a module of the type, which takes over the layer and the batch norm; each may be NULL. */
+static oct_status create(oct_module **m, const oct_module_type *type, oct_module **float_layer,
+                         oct_module **batch_norm, bool add, oct_activation activation)
 {
-    oct_status status = oct_module_alloc(m, &oct_qat_conv_type, sizeof(oct_qat_conv));
+    oct_status status = oct_module_alloc(m, type, sizeof(oct_qat_conv));
     if (status == OCT_OK) {
         oct_qat_conv *made = (oct_qat_conv *)*m;
         made->add = add;
         made->q.activation = activation;
-        const char *name = (*float_layer)->type == &oct_linear_type ? "linear" : "conv";
+        const char *name =
+            *float_layer && (*float_layer)->type == &oct_linear_type ? "linear" : "conv";
         status = adopt_child(*m, name, &made->layer, float_layer);
         if (status == OCT_OK) status = adopt_child(*m, "bn", &made->batch_norm, batch_norm);
         status = oct_module_made(m, status);
@@ -201,6 +247,19 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
     oct_module_destroy(float_layer);
     oct_module_destroy(batch_norm);
     return status;
+}
+
+oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
+                               bool add, oct_activation activation)
+{
+    return create(m, &oct_qat_conv_type, float_layer, batch_norm, add, activation);
+}
+
+oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
+                                     oct_activation activation)
+{
+    oct_module *none = NULL;
+    return create(m, &oct_qat_batch_norm_type, &none, batch_norm, false, activation);
 }
 
 bool oct_qat_conv_is_tied(const oct_qat_conv *m)
@@ -248,100 +307,4 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
     made->add = add;
     made->q.activation = activation;
     return OCT_OK;
-}
-
-/* A batch norm that follows no convolution: the depthwise 1x1 convolution whose weights are 1, which needs no product
- * (oct_qconv_plan_affine). */
-
-/* Describes a batch norm on its own as a layer without weights. */
-static oct_layer norm_layer(const oct_qat_batch_norm *m)
-{
-    return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
-                       .activation = m->q.activation,
-                       .clip = m->q.clip,
-                       .fq = (oct_fake_quant *)m->q.fake_quant,
-                       .training = m->q.base.training,
-                       .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
-}
-
-static oct_conv_shape norm_shape(int64_t h, int64_t w, int64_t c)
-{
-    return oct_conv_shape_of(h, w, c, c, oct_conv_geometry_of(1, 1, 1, 0, (int)c));
-}
-
-/* Computes a batch norm on its own on codes, in integers: a factor and a bias for each channel. */
-static oct_tensor *norm_on_codes(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
-{
-    oct_qat_call call = {.op = "qat_batch_norm", .layer = norm_layer(m), .out = x->shape, .x = x};
-    const int64_t n = call.layer.bn->args.channels;
-    char text[96];
-    if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
-        oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))
-        return oct_context_fail(cx, OCT_PREPARE,
-                                "input %s does not have the batch's samples and its %lld channels",
-                                oct_shape_text(&x->shape, text), (long long)n);
-    if (oct_requantizer_shifts(m->q.target->requantizer))
-        return oct_context_fail(cx, OCT_PREPARE,
-                                "target %s shifts and has no place for a batch norm; fold it",
-                                m->q.target->name);
-    const bool plane = x->shape.ndim == 4;
-    call.shape = norm_shape(plane ? oct_dim(x, 1) : 1, plane ? oct_dim(x, 2) : 1, n);
-    return oct_qat_conv_forward(cx, &call);
-}
-
-static oct_tensor *norm_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
-    const oct_domain domain = oct_quantized_domain(cx, &m->q, x, n, 1);
-    if (domain == OCT_DOMAIN_INVALID) return NULL;
-    if (domain == OCT_DOMAIN_CODES) return norm_on_codes(cx, m, x[0]);
-    const oct_layer l = norm_layer(m);
-    const oct_bn_args call = oct_batch_norm_call(l.bn, self->training);
-    oct_tensor *y = apply_activation(cx, &l, oct_batch_norm(cx, x[0], &call));
-    return oct_fake_quant_float(cx, l.fq, self->training, y);
-}
-
-static void describe_norm(const oct_module *self, char *text, size_t size)
-{
-    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
-    snprintf(text, size, "batch_norm%s", activation_text(m->q.activation));
-}
-
-/* Emits a batch norm that no convolution has taken in, as an affine step: a 1x1 convolution of each channel alone. */
-static oct_status emit_norm(oct_module *self, struct oct_emitter *e)
-{
-    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
-    const oct_value in = *oct_emit_input(e, 0);
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_AFFINE, &step));
-    OCT_CHECK(in.dtype != OCT_F32, OCT_PREPARE, "%s: its input is float where codes should come",
-              step->name);
-    const oct_layer l = norm_layer(m);
-    step->conv.shape = norm_shape(in.h, in.w, in.c);
-    step->conv.input_step_h = step->conv.input_step_w = 1;
-    OCT_TRY(oct_step_set_layer(step, &l, in.q, NULL));
-    const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
-    return oct_emit_output(e, step, oct_codes_dtype(q), q);
-}
-
-const oct_module_type oct_qat_batch_norm_type = {
-    .name = "qat_batch_norm",
-    .forward = norm_forward,
-    .describe = describe_norm,
-    .atomic = true,
-    .emit = emit_norm,
-    .quantized = true,
-};
-
-oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
-                                     oct_activation activation)
-{
-    oct_status status = oct_module_alloc(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
-    if (status == OCT_OK) {
-        oct_qat_batch_norm *made = (oct_qat_batch_norm *)*m;
-        made->q.activation = activation;
-        status = oct_module_made(m, adopt_child(*m, "bn", &made->batch_norm, batch_norm));
-    }
-    oct_module_destroy(batch_norm);
-    return status;
 }

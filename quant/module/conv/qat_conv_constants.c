@@ -50,8 +50,8 @@ typedef struct channel_fold {
 
 oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
 {
-    return (oct_layer){.weight = oct_layer_weight(m->layer),
-                       .bias = oct_layer_bias(m->layer),
+    return (oct_layer){.weight = m->layer ? oct_layer_weight(m->layer) : NULL,
+                       .bias = m->layer ? oct_layer_bias(m->layer) : NULL,
                        .bn = (oct_batch_norm_module *)oct_qat_conv_owner(m)->batch_norm,
                        .activation = m->q.activation,
                        .clip = m->q.clip,
@@ -68,6 +68,10 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
 {
     const oct_linear_module *l = (const oct_linear_module *)m->layer;
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
+    if (!m->layer) { /* the depthwise 1x1 convolution whose weights are 1 */
+        const int64_t n = ((const oct_batch_norm_module *)m->batch_norm)->args.channels;
+        return oct_conv_shape_of(in_h, in_w, n, n, oct_conv_geometry_of(1, 1, 1, 0, (int)n));
+    }
     if (oct_qat_is_linear(m))
         return oct_linear_shape(in_h, in_w, l->args.in_features, l->args.out_features);
     return (oct_qat_is_transposed(m) ? oct_conv_transpose_shape_of : oct_conv_shape_of)(
