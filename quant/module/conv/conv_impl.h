@@ -120,9 +120,6 @@ void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_
  * the activation. out NULL: a float output; addend: the second one, or NULL. */
 oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qparams *out,
                              const oct_tensor *addend, const oct_channels *ch);
-/* Fills in a step whose conv.shape is set: codes, biases, multipliers, bounds. addend: the second input, or NULL. */
-oct_status oct_step_set_layer(oct_step *step, const oct_layer *l, oct_qparams in,
-                              const oct_value *addend);
 
 /* The accumulators of this rank's samples, which go by tile by tile, a block of positions at a time;
  * several times where batch norm or the scale follow from them. Scratch that ends with the op. */

@@ -7,9 +7,11 @@
  */
 #include "quant/module/conv/conv_impl.h"
 
+#include "core/base/mem.h"
 #include "quant/module/emit.h"
 #include "quant/module/quantized_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Sets the distances that a transposed layer puts between the values of its input; 1: none. */
@@ -20,14 +22,6 @@ static void input_steps(const oct_qat_conv *m, int *step_h, int *step_w)
     const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->args.geometry;
     *step_h = g->stride_h;
     *step_w = g->stride_w;
-}
-
-/* The activation as a float op. */
-static oct_tensor *apply_activation(oct_context *cx, const oct_layer *l, oct_tensor *y)
-{
-    if (l->activation == OCT_ACT_CLIP) return oct_clip(cx, y, l->clip.lo, l->clip.hi);
-    if (l->activation == OCT_ACT_RELU) return oct_relu(cx, y);
-    return l->activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
 }
 
 /* " + relu", for descriptions. */
@@ -58,7 +52,10 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
         y = oct_batch_norm(cx, y, &args);
     }
     if (m->add) y = oct_add(cx, y, addend);
-    return oct_fake_quant_float(cx, l.fq, m->q.base.training, apply_activation(cx, &l, y));
+    if (l.activation == OCT_ACT_CLIP) y = oct_clip(cx, y, l.clip.lo, l.clip.hi);
+    if (l.activation == OCT_ACT_RELU) y = oct_relu(cx, y);
+    if (l.activation == OCT_ACT_RELU6) y = oct_relu6(cx, y);
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
 
 static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
@@ -169,6 +166,52 @@ static void describe(const oct_module *self, char *text, size_t size)
              m->q.fake_quant ? "" : ", float output");
 }
 
+/* Writes biases, multipliers and scales of the weights of all output channels. */
+static oct_status write_channels(oct_step *step, const oct_channels *ch)
+{
+    const int64_t n = step->conv.shape.out_c, k = oct_conv_depth(&step->conv.shape);
+    OCT_TRY(oct_alloc(&step->conv.bias, (size_t)n, sizeof *step->conv.bias));
+    OCT_TRY(oct_alloc(&step->conv.multiplier, (size_t)n, sizeof *step->conv.multiplier));
+    OCT_TRY(oct_alloc(&step->conv.weight_scale, (size_t)n, sizeof *step->conv.weight_scale));
+    for (int64_t o = 0; o < n; o++) {
+        /* Multipliers become positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
+        const bool negate = ch->multiplier[o] < 0;
+        int8_t *weight = step->conv.weight + o * k;
+        step->conv.bias[o] = negate ? -ch->bias[o] : ch->bias[o];
+        step->conv.multiplier[o] = negate ? -ch->multiplier[o] : ch->multiplier[o];
+        step->conv.weight_scale[o] = negate ? -ch->effective[o] : ch->effective[o];
+        for (int64_t i = 0; negate && i < k; i++)
+            weight[i] = (int8_t)-weight[i];
+    }
+    return OCT_OK;
+}
+
+/* Fills in a step whose conv.shape is set: codes, biases, multipliers, bounds. addend: the second input, or NULL. */
+static oct_status fill_step(oct_step *step, const oct_layer *l, oct_qparams in,
+                            const oct_value *addend)
+{
+    const oct_conv_shape *s = &step->conv.shape;
+    const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
+    OCT_OWNED(oct_channels_free) oct_channels ch = {0};
+    OCT_TRY(oct_channels_alloc(&ch, NULL, s->out_c, 1));
+    OCT_TRY(oct_alloc(&step->conv.weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(l, s, in, step->conv.weight, &ch);
+    if (l->bn) oct_running_statistics(l, &ch);
+    if (oct_fold_channels(l, in, out.scale, &ch, s->out_c) != OCT_OK)
+        return oct_fail_prefix("%s", step->name);
+    oct_clear_dead_codes(&ch, s, step->conv.weight);
+    const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, &ch);
+    /* lo and hi of a float output say which activation there is: 0 and 0 none, 0 and INT32_MAX relu, 0 and 6 relu6. */
+    if (l->fq) {
+        step->conv.lo = f.q.lo;
+        step->conv.hi = f.q.hi;
+    } else if (f.q.relu) {
+        step->conv.hi = isfinite(f.q.six) ? 6 : INT32_MAX;
+    }
+    if (addend) step->conv.addend_multiplier = addend->q.scale / out.scale;
+    return write_channels(step, &ch);
+}
+
 static oct_status emit(oct_module *self, struct oct_emitter *e)
 {
     const oct_qat_conv *m = (const oct_qat_conv *)self;
@@ -190,7 +233,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     step->conv.shape = oct_qat_conv_shape(m, in.h, in.w);
     input_steps(m, &step->conv.input_step_h, &step->conv.input_step_w);
     const oct_layer l = oct_qat_conv_layer(m);
-    OCT_TRY(oct_step_set_layer(step, &l, in.q, m->add ? &addend : NULL));
+    OCT_TRY(fill_step(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
     const oct_qparams q = oct_fake_quant_qparams(fq);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);
