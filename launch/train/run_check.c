@@ -114,7 +114,7 @@ static const char *find_wide_key(const oct_recipe *recipe)
     if (recipe->quant_int16_layers.count > 0) return oct_recipe_wide_key(recipe, 0);
     for (int i = 0; i < recipe->quant_setters.count; i++)
         if (oct_setter_parse(&words, recipe->quant_setters.value[i], flaw) &&
-            oct_setter_is_wide(&words))
+            words.qconfig->bits == 16)
             return "quant.setters";
     return NULL;
 }

@@ -133,12 +133,6 @@ oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sen
     return OCT_OK;
 }
 
-typedef struct oct_qconfig_template {
-    const char *name;
-    int bits; /* 0: stays float */
-    bool fixed_scale;
-} oct_qconfig_template;
-
 static const oct_qconfig_template templates[] = {
     {"float", 0, false},  {"int8", 8, false},        {"int8_fixed", 8, true},
     {"int16", 16, false}, {"int16_fixed", 16, true},
@@ -175,11 +169,6 @@ bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512])
     memcpy(words->who, who, length);
     words->qconfig = find_template(equals + 1, flaw);
     return words->qconfig != NULL;
-}
-
-bool oct_setter_is_wide(const oct_setter_words *words)
-{
-    return words->qconfig->bits == 16;
 }
 
 oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
@@ -286,20 +275,6 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
         oct_did_you_mean(hint, pattern, paths, count, "`octet check` without it lists them"));
 }
 
-oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
-                                   const char *const *paths, size_t num_paths)
-{
-    size_t before = oct_error_count();
-    for (size_t i = 0; i < count; i++) {
-        const oct_qconfig_setter *s = &setters[i];
-        if (s->refine == refine_by_name) check_pattern(s->name, s->pattern, paths, num_paths);
-        for (size_t k = 0; s->table && k < s->rows; k++)
-            if (oct_sensitivity_is_activation(&s->table->rows[k]))
-                check_pattern(s->name, s->table->rows[k].path, paths, num_paths);
-    }
-    return oct_error_count() > before ? OCT_PREPARE : OCT_OK;
-}
-
 static bool is_listed(const char *word, const char *const *words, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -318,11 +293,19 @@ static const char *list_types(char text[512], const char *const *types, size_t c
     return text;
 }
 
-oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
+oct_status oct_setters_check_words(const oct_qconfig_setter *setters, size_t count,
+                                   const char *const *paths, size_t num_paths,
                                    const char *const *types, size_t num_types)
 {
     char hint[OCT_HINT_BYTES], all[512];
-    size_t before = oct_error_count();
+    const size_t before = oct_error_count();
+    for (size_t i = 0; i < count; i++) {
+        const oct_qconfig_setter *s = &setters[i];
+        if (s->refine == refine_by_name) check_pattern(s->name, s->pattern, paths, num_paths);
+        for (size_t k = 0; s->table && k < s->rows; k++)
+            if (oct_sensitivity_is_activation(&s->table->rows[k]))
+                check_pattern(s->name, s->table->rows[k].path, paths, num_paths);
+    }
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
         if (s->refine != refine_by_type || is_listed(s->pattern, types, num_types)) continue;

@@ -76,18 +76,22 @@ oct_qconfig_setter oct_setter_float_output(void);
 oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sensitivity *table,
                                 int64_t topk, double ratio, int bits, bool fixed_scale);
 
+typedef struct oct_qconfig_template {
+    const char *name;
+    int bits; /* 0: stays float */
+    bool fixed_scale;
+} oct_qconfig_template;
+
 /* Setters as words, as a recipe writes them (quant.setters): WHO=TEMPLATE, where WHO is a path
  * pattern or type:NAME, and TEMPLATE is float, int8, int8_fixed, int16 or int16_fixed (bits of
  * activations; fixed: the scale stays as calibration left it). */
 typedef struct oct_setter_words {
     bool by_type;
     char who[256];
-    const struct oct_qconfig_template *qconfig; /* of the words; static */
+    const oct_qconfig_template *qconfig; /* of the words; static */
 } oct_setter_words;
 /* Parses PATH=TEMPLATE or type:NAME=TEMPLATE. False with what is wrong and the remedy in `flaw`. */
 bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512]);
-/* Whether the template gives 16-bit codes. */
-bool oct_setter_is_wide(const oct_setter_words *words);
 /* The setter that the words mean. *qconfig becomes the template on the base of `standard`; both
  * pointers are borrowed by the setter. */
 oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
@@ -110,13 +114,11 @@ oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *targe
 /* Checks all qconfigs that setters give, and names the setter of a wrong one. */
 oct_status oct_setters_check(const oct_qconfig_setter *setters, size_t count,
                              const oct_target *target);
-/* Checks that every name that the setters give (by_name patterns, rows of tables that count) fits
- * one of the paths. OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
-oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
-                                   const char *const *paths, size_t num_paths);
-
-/* Checks that each type that a by_type setter names is among `types`, those that the model has. */
-oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
+/* Checks that every name that the setters give (by_name patterns, rows of tables that count) fits one of the paths, and
+ * that each type that a by_type setter names is among `types`, those that the model has. OCT_PREPARE with a problem for each
+ * that does not, and the nearest ones. */
+oct_status oct_setters_check_words(const oct_qconfig_setter *setters, size_t count,
+                                   const char *const *paths, size_t num_paths,
                                    const char *const *types, size_t num_types);
 
 /* A sensitivity table: one row a quantizer, the most sensitive first. */

@@ -394,10 +394,9 @@ static oct_status check_setters(oct_prepare_plan *plan)
         types[num_types++] = oct_quant_stub_type.name;
         OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v, stub)));
     }
-    bool fit = oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
-                                       all.count) == OCT_OK;
-    fit &= oct_qconfig_check_types(o->setters, o->num_setters, types, num_types) == OCT_OK;
-    if (!fit) plan->problems += oct_error_count() - before;
+    if (oct_setters_check_words(o->setters, o->num_setters, (const char *const *)all.text,
+                                all.count, types, num_types) != OCT_OK)
+        plan->problems += oct_error_count() - before;
 out:
     for (size_t i = 0; i < all.count; i++)
         oct_free(&all.text[i]);

@@ -206,6 +206,7 @@ Test(qconfig, of_a_setter_that_cannot_be_names_the_setter)
 Test(qconfig, names_that_fit_nothing_are_said_with_the_nearest)
 {
     static const char *const paths[] = {"layer1.conv1", "layer1.conv2", "head", "c"};
+    static const char *const types[] = {"nothing"};
     oct_qconfig_setter setters[] = {
         oct_setter_by_name("layer1.conv3", &eight), oct_setter_by_name("layer1", &eight),
         oct_setter_by_name("tail.*", &eight),       {0},
@@ -213,8 +214,9 @@ Test(qconfig, names_that_fit_nothing_are_said_with_the_nearest)
     };
     MUST(oct_setter_sensitive(&setters[3], &table, 2, 0, 16, false));
     oct_fail_clear();
-    cr_assert_eq(oct_qconfig_check_names(setters, OCT_COUNT(setters), paths, OCT_COUNT(paths)),
-                 OCT_PREPARE);
+    cr_assert_eq(
+        oct_setters_check_words(setters, OCT_COUNT(setters), paths, OCT_COUNT(paths), types, 1),
+        OCT_PREPARE);
     cr_assert_eq(oct_error_count(), 3);
     cr_assert_str_eq(oct_error_message(0),
                      "by name 'layer1.conv3': no module that can be quantized has "
@@ -226,7 +228,7 @@ Test(qconfig, names_that_fit_nothing_are_said_with_the_nearest)
                      "sensitive 'a': no module that can be quantized has this "
                      "path; `octet check` without it lists them");
     oct_fail_clear();
-    MUST(oct_qconfig_check_names(setters + 4, 2, paths, OCT_COUNT(paths)));
+    MUST(oct_setters_check_words(setters + 4, 2, paths, OCT_COUNT(paths), types, 1));
 }
 
 static const oct_fake_quant_kind mine = {.name = "mine", .scale = NULL},
@@ -294,7 +296,7 @@ Test(qconfig, as_words_of_a_recipe)
         cr_assert(q.bits == cases[i].bits && q.fixed_scale == cases[i].fixed && q.current_scales,
                   "%s", cases[i].text);
         cr_assert(ask(&setter, 1, "other", "add", false).none);
-        cr_assert_eq(oct_setter_is_wide(&words), q.bits == 16);
+        cr_assert_eq(words.qconfig->bits, q.bits);
     }
 }
 
@@ -354,8 +356,9 @@ Test(qconfig, types_that_the_model_lacks_are_named_with_the_nearest)
                                     oct_setter_by_type("liner", &eight),
                                     oct_setter_by_type("softmax", NULL)};
     oct_fail_clear();
-    MUST(oct_qconfig_check_types(setters, 1, types, OCT_COUNT(types)));
-    cr_assert_eq(oct_qconfig_check_types(setters, 3, types, OCT_COUNT(types)), OCT_PREPARE);
+    MUST(oct_setters_check_words(setters, 1, NULL, 0, types, OCT_COUNT(types)));
+    cr_assert_eq(oct_setters_check_words(setters, 3, NULL, 0, types, OCT_COUNT(types)),
+                 OCT_PREPARE);
     cr_assert_eq(oct_error_count(), 2);
     cr_assert_str_eq(oct_error_message(0),
                      "by type 'type:liner': the model has no module or op of this "
