@@ -40,15 +40,15 @@ typedef struct lut {
 } lut;
 
 /* The weights of PReLU; or NULL. */
-static oct_param *weights_of(const lut *m)
+static oct_param *weights_of(const oct_module *self)
 {
-    if (m->function->type != &oct_prelu_type) return NULL;
-    return ((const oct_prelu_module *)m->function)->weight;
+    const oct_module *function = ((const lut *)self)->function;
+    return function->type == &oct_prelu_type ? ((const oct_prelu_module *)function)->weight : NULL;
 }
 
 static int64_t num_tables(const lut *m)
 {
-    const oct_param *weight = weights_of(m);
+    const oct_param *weight = weights_of(&m->q.base);
     return weight ? oct_numel(&weight->value) : 1;
 }
 
@@ -99,7 +99,7 @@ static oct_status reserve_tables(lut *m, oct_qparams x)
     OCT_TRY_OUT(oct_alloc(&t->code, size, sizeof *t->code));
     OCT_TRY_OUT(oct_alloc(&t->pass, size, sizeof *t->pass));
     OCT_TRY_OUT(oct_alloc(&t->value, size, sizeof *t->value));
-    if (weights_of(m))
+    if (weights_of(&m->q.base))
         OCT_TRY_OUT(oct_alloc(&t->weight, (size_t)count, sizeof *t->weight));
     else
         OCT_TRY_OUT(oct_alloc(&t->slope, size, sizeof *t->slope));
@@ -113,7 +113,7 @@ out:
 /* Whether the weights of a prelu have changed since the table of values was computed; copies them. */
 static bool copy_moved_weights(lut *m)
 {
-    const oct_param *weight = weights_of(m);
+    const oct_param *weight = weights_of(&m->q.base);
     if (!weight) return false;
     const size_t bytes = (size_t)num_tables(m) * sizeof(float);
     const bool moved = memcmp(m->tables.weight, weight->value.data, bytes) != 0;
@@ -275,7 +275,7 @@ static void prelu_backward(oct_context *cx, oct_node *node)
     oct_tensor *x = node->input[0];
     float *grad = detach_table_grad(cx, node), *v = oct_quantized_values_of(cx, x);
     if (v)
-        oct_prelu_add_grads(cx, weights_of((const lut *)node->module), x, v, grad);
+        oct_prelu_add_grads(cx, weights_of(node->module), x, v, grad);
     else
         oct_scratch_end(cx, grad);
     oct_scratch_end(cx, v);
@@ -290,7 +290,7 @@ static oct_status set_constants(oct_module *self, const oct_program *program, oc
 {
     lut *m = (lut *)self;
     const oct_qparams x = oct_step_input(program, step, 0)->q;
-    const oct_param *weight = weights_of(m);
+    const oct_param *weight = weights_of(&m->q.base);
     for (int64_t c = 0; weight && c < num_tables(m); c++)
         OCT_CHECK(isfinite(oct_f32(&weight->value)[c]), OCT_NUMERIC, "a slope of it is not finite");
     OCT_TRY(reserve_tables(m, x));
@@ -309,11 +309,6 @@ static const oct_quantized_op step = {.kind = OCT_STEP_LUT,
                                       .adopted = fix_scale,
                                       .watch = watch_elements};
 
-static oct_param *get_weights(const oct_module *self)
-{
-    return weights_of((const lut *)self);
-}
-
 static bool check_channels(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     char text[96];
@@ -325,24 +320,16 @@ static bool check_channels(oct_context *cx, const oct_module *self, const oct_te
     return false;
 }
 
-/* Units are rows, from which the mask and the range of all their elements follow. */
-static void watch_rows(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
-                       uint8_t *mask, float *range)
-{
-    const int64_t channels = oct_dim(x, x->shape.ndim - 1);
-    watch_elements(self, x, first * channels, n * channels, mask, range);
-}
-
 static const oct_quantized_op prelu_step = {.kind = OCT_STEP_LUT,
                                             .inputs = 1,
                                             .unit = OCT_UNIT_ROW,
                                             .fits = check_channels,
                                             .in_float = compute_in_float,
                                             .constants = set_constants,
-                                            .parameter = get_weights,
+                                            .parameter = weights_of,
                                             .backward = prelu_backward,
                                             .values = read_real_values,
-                                            .watch = watch_rows};
+                                            .watch = watch_elements};
 
 static void describe(const oct_module *self, char *text, size_t size)
 {

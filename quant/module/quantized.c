@@ -153,7 +153,8 @@ static void run_units(const single_step *s, int64_t first, uint8_t *mask, float 
                               .mask = mask,
                               .range = range};
     oct_step_type_of(s->step.kind)->run(&run);
-    if (s->op->watch) s->op->watch(s->self, s->x[0], first, units, mask, range);
+    const int64_t unit = oct_value_numel(output);
+    if (s->op->watch) s->op->watch(s->self, s->x[0], first * unit, units * unit, mask, range);
 }
 
 /* Runs the step on all units. range: of the real values; it and mask may be NULL. */

@@ -56,7 +56,7 @@ typedef struct oct_quantized_op {
     oct_real_values *values; /* NULL: the scale is fixed, or kept */
     /* Called when the module has been given a fake-quant of its own; NULL: nothing to do. */
     void (*adopted)(const oct_module *self, oct_fake_quant *fq);
-    /* Clip mask and range (either may be NULL) of units that the step has made, where it does not see to them. */
+    /* Clip mask and range (either may be NULL) of elements that the step has made, where it does not see to them. */
     void (*watch)(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
                   uint8_t *mask, float *range);
 } oct_quantized_op;
