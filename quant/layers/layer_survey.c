@@ -126,12 +126,6 @@ static oct_status alloc_figures(survey *s)
     return oct_alloc(&s->values, most, sizeof(float));
 }
 
-/* A NaN, once taken, stays. */
-static void raise_to(double *largest, double value)
-{
-    if (value > *largest || isnan(value)) *largest = value;
-}
-
 /* Counts the values that are beyond the codes of q by more than half a step. */
 static int64_t count_clipped(const float *x, int64_t n, oct_qparams q)
 {
@@ -143,32 +137,35 @@ static int64_t count_clipped(const float *x, int64_t n, oct_qparams q)
     return clipped;
 }
 
-/* Measures a step's output against that of the model with the same weights. */
+/* Measures a step's output against that of a model. */
+static void compare(const survey *s, const oct_tensor *of_model, const oct_tensor *of_program,
+                    oct_error_sums *sums, double *max_error)
+{
+    oct_layer_values(of_model, s->float_values);
+    oct_layer_values(of_program, s->values);
+    const double largest = oct_error_add(sums, s->float_values, s->values, oct_numel(of_program));
+    if (largest > *max_error || isnan(largest)) *max_error = largest; /* a NaN, once taken, stays */
+}
+
+/* With the same weights, whose values give the spread. */
 static void compare_with_model(void *user, int64_t step, const oct_tensor *of_model,
                                const oct_tensor *of_program)
 {
     survey *s = user;
     oct_layer_figures *f = &s->figures[step];
     const int64_t n = oct_numel(of_program);
-    oct_layer_values(of_model, s->float_values);
-    oct_layer_values(of_program, s->values);
+    compare(s, of_model, of_program, &s->leaf[2 * step], &f->same_weights.max_error);
     oct_spread_add(&f->spread, s->float_values, n);
     f->values += n;
     if (oct_is_codes(of_program)) f->clipped += count_clipped(s->float_values, n, of_program->q);
-    raise_to(&f->same_weights.max_error,
-             oct_error_add(&s->leaf[2 * step], s->float_values, s->values, n));
 }
 
-/* Measures a step's output against that of the reference model. */
 static void compare_with_reference(void *user, int64_t step, const oct_tensor *of_reference,
                                    const oct_tensor *of_program)
 {
     survey *s = user;
-    oct_layer_values(of_reference, s->float_values);
-    oct_layer_values(of_program, s->values);
-    raise_to(
-        &s->figures[step].reference.max_error,
-        oct_error_add(&s->leaf[2 * step + 1], s->float_values, s->values, oct_numel(of_program)));
+    compare(s, of_reference, of_program, &s->leaf[2 * step + 1],
+            &s->figures[step].reference.max_error);
 }
 
 /* Runs this rank's samples, and adds the errors of each layer to the sums of its leaf (8 samples). */
