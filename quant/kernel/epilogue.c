@@ -200,7 +200,6 @@ bool oct_epilogue_requantizes(const oct_epilogue *f)
     return oct_epilogue_is_float(f) && f->out == OCT_U8;
 }
 
-/* Returns the constants for a kernel table's requantizer, with those of the second addend (of a fused add). */
 oct_requant oct_epilogue_requant(const oct_epilogue *f)
 {
     oct_requant q = f->q;

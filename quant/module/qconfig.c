@@ -193,7 +193,6 @@ const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETT
     return text;
 }
 
-/* From the lowest priority to the highest: an earlier setter overwrites what a later one has said. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
                            const oct_qconfig_site *site)
 {

@@ -66,7 +66,6 @@ float oct_weight_scale(const float *weight, int64_t n)
     return oct_scale_at_least(absmax / (float)OCT_WEIGHT_CODES);
 }
 
-/* Rounds halves to even, by the reciprocal of the scale as PyTorch does. */
 OCT_CLONES
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes)
 {

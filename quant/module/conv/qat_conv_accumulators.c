@@ -66,7 +66,6 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
     oct_scratch_end(cx, a->packed);
 }
 
-/* A leaf stays whole where there are enough leaves for the threads; otherwise threads share its channels. */
 oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a)
 {
     const int64_t channels = a->plan->shape.out_c;
@@ -186,7 +185,6 @@ int64_t oct_value_pass_bytes(int64_t channels)
                         OCT_CACHE_LINE);
 }
 
-/* The epilogue with a float output turns accumulators into values. */
 void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
                              const oct_value_pass *pass, int64_t i, oct_value_visit *visit,
                              void *args)

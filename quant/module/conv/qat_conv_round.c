@@ -303,7 +303,6 @@ static bool scales_stay(oct_coded_layer *w, int8_t *requantized)
            memcmp(w->codes, requantized, codes) == 0;
 }
 
-/* Weights change only where their scales, taken from the new weights, stay as they were. */
 oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *rounded)
 {
     OCT_OWNED(oct_coded_layer_end) oct_coded_layer w = {0};
@@ -330,7 +329,6 @@ oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *r
     return OCT_OK;
 }
 
-/* Rounding adds to the mean of a channel the changes of its weights times the means of their inputs. */
 oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, const float *exact,
                                      bool *corrected)
 {
