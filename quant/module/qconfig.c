@@ -31,32 +31,17 @@ static bool matches_path(const char *pattern, const char *path)
     return strncmp(path, pattern, length) == 0 && (path[length] == '\0' || path[length] == '.');
 }
 
-/* Puts a template in place of what setters of lower priority have said. */
-static void apply_setter(const oct_qconfig_setter *self, oct_qconfig *qconfig)
+/* Puts a template in place of what setters of lower priority have said, where the pattern fits. */
+static void refine_wholly(const oct_qconfig_setter *self, const oct_qconfig_site *site,
+                          oct_qconfig *qconfig)
 {
+    if (self->pattern && !(self->by_type ? strcmp(self->pattern, site->type) == 0
+                                         : matches_path(self->pattern, site->path)))
+        return;
     if (self->qconfig)
         *qconfig = *self->qconfig;
     else
         qconfig->none = true;
-}
-
-static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *site,
-                       oct_qconfig *qconfig)
-{
-    (void)site;
-    apply_setter(self, qconfig);
-}
-
-static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *site,
-                           oct_qconfig *qconfig)
-{
-    if (matches_path(self->pattern, site->path)) apply_setter(self, qconfig);
-}
-
-static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *site,
-                           oct_qconfig *qconfig)
-{
-    if (strcmp(self->pattern, site->type) == 0) apply_setter(self, qconfig);
 }
 
 static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site *site,
@@ -85,19 +70,22 @@ static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_s
 
 oct_qconfig_setter oct_setter_default(const oct_qconfig *qconfig)
 {
-    return (oct_qconfig_setter){.name = "default", .refine = refine_any, .qconfig = qconfig};
+    return (oct_qconfig_setter){.name = "default", .refine = refine_wholly, .qconfig = qconfig};
 }
 
 oct_qconfig_setter oct_setter_by_name(const char *pattern, const oct_qconfig *qconfig)
 {
     return (oct_qconfig_setter){
-        .name = "by name", .refine = refine_by_name, .qconfig = qconfig, .pattern = pattern};
+        .name = "by name", .refine = refine_wholly, .qconfig = qconfig, .pattern = pattern};
 }
 
 oct_qconfig_setter oct_setter_by_type(const char *type, const oct_qconfig *qconfig)
 {
-    return (oct_qconfig_setter){
-        .name = "by type", .refine = refine_by_type, .qconfig = qconfig, .pattern = type};
+    return (oct_qconfig_setter){.name = "by type",
+                                .refine = refine_wholly,
+                                .qconfig = qconfig,
+                                .pattern = type,
+                                .by_type = true};
 }
 
 oct_qconfig_setter oct_setter_float_output(void)
@@ -186,8 +174,8 @@ oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_
 const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES])
 {
     if (setter->pattern)
-        snprintf(text, OCT_SETTER_BYTES, "%s '%s%s'", setter->name,
-                 setter->refine == refine_by_type ? "type:" : "", setter->pattern);
+        snprintf(text, OCT_SETTER_BYTES, "%s '%s%s'", setter->name, setter->by_type ? "type:" : "",
+                 setter->pattern);
     else
         snprintf(text, OCT_SETTER_BYTES, "%s", setter->name);
     return text;
@@ -300,14 +288,14 @@ oct_status oct_setters_check_words(const oct_qconfig_setter *setters, size_t cou
     const size_t before = oct_error_count();
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
-        if (s->refine == refine_by_name) check_pattern(s->name, s->pattern, paths, num_paths);
+        if (s->pattern && !s->by_type) check_pattern(s->name, s->pattern, paths, num_paths);
         for (size_t k = 0; s->table && k < s->rows; k++)
             if (oct_sensitivity_is_activation(&s->table->rows[k]))
                 check_pattern(s->name, s->table->rows[k].path, paths, num_paths);
     }
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
-        if (s->refine != refine_by_type || is_listed(s->pattern, types, num_types)) continue;
+        if (!s->by_type || is_listed(s->pattern, types, num_types)) continue;
         (void)oct_fail_add(OCT_PREPARE,
                            "%s 'type:%s': the model has no module or op of this type; %s", s->name,
                            s->pattern,

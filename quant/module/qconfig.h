@@ -53,6 +53,7 @@ struct oct_qconfig_setter {
                    oct_qconfig *qconfig);
     const oct_qconfig *qconfig; /* what default, by_name and by_type put in place; borrowed */
     const char *pattern;        /* by_name: path with * and ?; by_type: type name; borrowed */
+    bool by_type;
     const struct oct_sensitivity *table; /* sensitive: borrowed */
     size_t rows;                         /* sensitive: the table's first rows count */
     int bits;                            /* sensitive */
