@@ -48,11 +48,8 @@ static oct_shape output_shape(const oct_module *self, const oct_tensor *x)
 
 static int32_t nearest_code(float value, oct_qparams q)
 {
-    uint8_t code;
-    uint16_t wide;
-    oct_quantize16(&value, 1, q, &wide, NULL, NULL);
-    if (oct_codes_dtype(q) == OCT_U16) return wide;
-    oct_quantize_codes(&value, 1, q, &code, NULL, NULL);
+    uint16_t code; /* with room for both widths */
+    oct_quantize16(&value, 1, q, &code, NULL, NULL);
     return code;
 }
 
