@@ -154,9 +154,9 @@ void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale)
 /* All fake-quants below a module, in order of the tree: the same on every rank. */
 typedef struct oct_quantizers {
     oct_fake_quant **items;
-    size_t count;
+    size_t count, capacity;
     oct_weight_fake_quant **weights; /* where weights have one of their own */
-    size_t num_weights;
+    size_t num_weights, weight_capacity;
 } oct_quantizers;
 
 /* Lists the fake-quants of activations and of weights below root. */

@@ -178,30 +178,24 @@ static oct_status pass_weight_grads(const oct_weight_fake_quant *wq)
 
 /* All of a model. */
 
-typedef struct collector {
-    oct_quantizers *list;
-    size_t capacity, weight_capacity;
-} collector;
-
 static oct_status collect_quantizer(void *user, oct_module *module)
 {
-    collector *c = user;
+    oct_quantizers *list = user;
     if (module->type == &oct_weight_fake_quant_type) {
-        OCT_TRY(oct_grow(&c->list->weights, &c->weight_capacity, c->list->num_weights + 1,
+        OCT_TRY(oct_grow(&list->weights, &list->weight_capacity, list->num_weights + 1,
                          sizeof(oct_weight_fake_quant *)));
-        c->list->weights[c->list->num_weights++] = (oct_weight_fake_quant *)module;
+        list->weights[list->num_weights++] = (oct_weight_fake_quant *)module;
     }
     if (module->type != &oct_fake_quant_type) return OCT_OK;
-    OCT_TRY(oct_grow(&c->list->items, &c->capacity, c->list->count + 1, sizeof(oct_fake_quant *)));
-    c->list->items[c->list->count++] = (oct_fake_quant *)module;
+    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof(oct_fake_quant *)));
+    list->items[list->count++] = (oct_fake_quant *)module;
     return OCT_OK;
 }
 
 oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root)
 {
     *quantizers = (oct_quantizers){0};
-    collector c = {.list = quantizers};
-    oct_status status = oct_module_walk(root, collect_quantizer, &c);
+    const oct_status status = oct_module_walk(root, collect_quantizer, quantizers);
     if (status != OCT_OK) oct_quantizers_free(quantizers);
     return status;
 }
