@@ -81,13 +81,16 @@ static inline void oct_to_c_count_layer(oct_to_c *w, int narrow, int wide)
     w->constant_bytes += narrow * 4 + wide * 8;
 }
 
-/* The call of a step that is being written: its first input and its output, and how calls name them. */
+/* The call of a step that is being written: its inputs and output, and how calls name the first input and the output. */
 typedef struct oct_to_c_call {
     const oct_step *step;
     int64_t number;
-    const oct_value *x, *y;
-    char from[OCT_TO_C_TEXT], to[OCT_TO_C_TEXT], kernel[OCT_TO_C_TEXT];
+    const oct_value *x, *second, *y; /* second: NULL without */
+    char from[OCT_TO_C_TEXT], to[OCT_TO_C_TEXT];
 } oct_to_c_call;
+/* Writes the kernel of a form, whose types are those of the call, and begins the call: "    conv_u8_u8(". acc: sums of
+ * 16-bit inputs have 64 bits, others where the form says so. */
+void oct_to_c_begin_call(oct_to_c *w, const oct_to_c_call *c, const oct_to_c_form *form);
 /* Writes the call, with its constants and kernels. */
 typedef void oct_to_c_write(oct_to_c *w, oct_to_c_call *c);
 extern oct_to_c_write *const oct_to_c_product_steps[OCT_STEP_KINDS];

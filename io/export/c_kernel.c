@@ -67,32 +67,25 @@ static bool has_wide_form(const char *kernel)
 /* The text in place of the letter after a '$' (c_form.h); NULL: it has none. */
 static const char *expand_letter(const oct_to_c_form *f, char letter, const char *names)
 {
-    switch (letter) {
-    case 'X':
-        return oct_to_c_type(f->x);
-    case 'B':
-        return oct_to_c_type(f->second);
-    case 'Y':
-        return oct_to_c_type(f->y);
-    case 'A':
-        return oct_to_c_type(f->acc);
-    case 'S':
-        return f->wide ? "int64_t" : "int32_t";
-    case 'F':
-        return f->wide ? "double" : "float";
-    case 'E':
-        return f->wide ? "_wide" : "";
-    case 'N':
-        return names;
-    case 'P':
-        return f->parameters;
-    case 'Q':
-        return f->function;
-    case 'C':
-        return f->constants;
-    default:
-        return NULL;
-    }
+    const struct {
+        char letter;
+        const char *text;
+    } texts[] = {
+        {'X', oct_to_c_type(f->x)},
+        {'B', oct_to_c_type(f->second)},
+        {'Y', oct_to_c_type(f->y)},
+        {'A', oct_to_c_type(f->acc)},
+        {'S', f->wide ? "int64_t" : "int32_t"},
+        {'F', f->wide ? "double" : "float"},
+        {'E', f->wide ? "_wide" : ""},
+        {'N', names},
+        {'P', f->parameters},
+        {'Q', f->function},
+        {'C', f->constants},
+    };
+    for (size_t i = 0; i < OCT_COUNT(texts); i++)
+        if (texts[i].letter == letter) return texts[i].text;
+    return NULL;
 }
 
 /* Writes a line of a kernel's text, with what its '$' letters stand for. */
@@ -193,6 +186,18 @@ void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_
     write_kernel(w, form, names, name);
 }
 
+void oct_to_c_begin_call(oct_to_c *w, const oct_to_c_call *c, const oct_to_c_form *form)
+{
+    char name[OCT_TO_C_TEXT];
+    oct_to_c_form typed = *form;
+    typed.x = c->x->dtype;
+    typed.y = c->y->dtype;
+    typed.second = c->second ? c->second->dtype : OCT_U8;
+    if (form->acc != OCT_S64) typed.acc = c->x->dtype == OCT_U16 ? OCT_S64 : OCT_S32;
+    oct_to_c_kernel(w, &typed, name);
+    oct_to_c_add(w, &w->calls, "    %s(", name);
+}
+
 oct_to_c_rounding oct_to_c_rounds(const oct_to_c *w, const oct_value *y, const char *multiplier,
                                   const char *shift, const char *factor)
 {
@@ -283,6 +288,7 @@ void oct_to_c_write_call(oct_to_c_write *write, oct_to_c *w, int64_t number)
 {
     oct_to_c_call c = {.step = &w->program->steps[number], .number = number};
     c.x = oct_step_input(w->program, c.step, 0);
+    if (c.step->num_inputs > 1) c.second = oct_step_input(w->program, c.step, 1);
     c.y = oct_step_output(w->program, c.step);
     oct_to_c_value(w, c.step->input[0], c.from);
     oct_to_c_value(w, c.step->output, c.to);

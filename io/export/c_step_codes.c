@@ -7,39 +7,37 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Writes the kernel for the types of the step; its name is left in the call. */
-static void use_kernel(oct_to_c *w, oct_to_c_call *c, const char *kernel)
+/* Writes a kernel and its call: with these arguments, the input and the output. */
+OCT_PRINTF(4, 5)
+static void call_kernel(oct_to_c *w, const oct_to_c_call *c, const char *kernel, const char *format,
+                        ...)
 {
-    const bool wide = c->x->dtype == OCT_U16;
-    oct_to_c_kernel(
-        w,
-        &(oct_to_c_form){
-            .kernel = kernel, .x = c->x->dtype, .y = c->y->dtype, .acc = wide ? OCT_S64 : OCT_S32},
-        c->kernel);
+    char arguments[OCT_TO_C_TEXT];
+    OCT_PRINT_ARGS(arguments, format);
+    oct_to_c_begin_call(w, c, &(oct_to_c_form){.kernel = kernel});
+    oct_to_c_add(w, &w->calls, "%s, %s, %s);\n", arguments, c->from, c->to);
 }
 
 static void write_quantize(oct_to_c *w, oct_to_c_call *c)
 {
     const oct_qparams q = c->y->q;
-    use_kernel(w, c, c->step->quantize.quotient ? "quantize_quotient" : "quantize");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %d, %d, %s, %s);\n", c->kernel,
-                 (long long)oct_value_numel(c->y),
-                 (double)(c->step->quantize.quotient ? q.scale : 1.0f / q.scale), q.zero_point,
-                 q.qmin - q.zero_point, q.qmax - q.zero_point, c->from, c->to);
+    const bool quotient = c->step->quantize.quotient;
+    call_kernel(w, c, quotient ? "quantize_quotient" : "quantize", "%lld, %aF, %d, %d, %d",
+                (long long)oct_value_numel(c->y), (double)(quotient ? q.scale : 1.0f / q.scale),
+                q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point);
 }
 
 static void write_dequantize(oct_to_c *w, oct_to_c_call *c)
 {
-    use_kernel(w, c, "dequantize");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %aF, %d, %s, %s);\n", c->kernel,
-                 (long long)oct_value_numel(c->y), (double)c->x->q.scale, c->x->q.zero_point,
-                 c->from, c->to);
+    call_kernel(w, c, "dequantize", "%lld, %aF, %d", (long long)oct_value_numel(c->y),
+                (double)c->x->q.scale, c->x->q.zero_point);
 }
 
 /* Writes a table of codes, as bytes where the codes are bytes. */
 static void write_lut(oct_to_c *w, oct_to_c_call *c)
 {
     const int64_t size = c->step->lut.size, entries = oct_qtable_size(c->x->q);
+    const long long numel = oct_value_numel(c->y), n = c->number;
     const bool bytes = c->y->dtype == OCT_U8;
     uint8_t *narrow = NULL;
     if (w->status == OCT_OK) w->status = oct_alloc(&narrow, (size_t)size, sizeof *narrow);
@@ -49,11 +47,11 @@ static void write_lut(oct_to_c *w, oct_to_c_call *c)
     oct_to_c_constants(w, &(oct_to_c_array){"table", c->number, c->y->dtype, size,
                                             bytes ? (const void *)narrow : c->step->lut.table});
     oct_free(&narrow);
-    use_kernel(w, c, size > entries ? "lut_channels" : "lut");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, ", c->kernel, (long long)oct_value_numel(c->y));
     if (size > entries)
-        oct_to_c_add(w, &w->calls, "%lld, %lld, ", (long long)c->y->c, (long long)entries);
-    oct_to_c_add(w, &w->calls, "table_%lld, %s, %s);\n", (long long)c->number, c->from, c->to);
+        call_kernel(w, c, "lut_channels", "%lld, %lld, %lld, table_%lld", numel, (long long)c->y->c,
+                    (long long)entries, n);
+    else
+        call_kernel(w, c, "lut", "%lld, table_%lld", numel, n);
 }
 
 static void write_softmax(oct_to_c *w, oct_to_c_call *c)
@@ -61,11 +59,9 @@ static void write_softmax(oct_to_c *w, oct_to_c_call *c)
     const oct_qparams q = c->y->q;
     oct_to_c_constants(w, &(oct_to_c_array){"exponential", c->number, OCT_S32,
                                             c->step->softmax.size, c->step->softmax.exponential});
-    use_kernel(w, c, "softmax");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, exponential_%lld, %lld, %d, %d, %s, %s);\n",
-                 c->kernel, (long long)(c->y->h * c->y->w), (long long)c->y->c,
-                 (long long)c->number, (long long)(1.0f / q.scale), q.qmax - q.zero_point,
-                 q.zero_point, c->from, c->to);
+    call_kernel(w, c, "softmax", "%lld, %lld, exponential_%lld, %lld, %d, %d",
+                (long long)(c->y->h * c->y->w), (long long)c->y->c, (long long)c->number,
+                (long long)(1.0f / q.scale), q.qmax - q.zero_point, q.zero_point);
 }
 
 /* Writes the call for one input of a concat, whose channels begin at `first` in the output: codes are copied where they
@@ -81,21 +77,15 @@ static void write_concat_input(oct_to_c *w, const oct_to_c_call *concat, int inp
     const oct_to_c_rounding r = oct_to_c_rounds(w, c.y, "multiplier", "shift", "factor");
     const double ratio = (double)x.scale / (double)y.scale;
     const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
-    if (equal)
-        use_kernel(w, &c, "place");
-    else
-        oct_to_c_kernel(w,
-                        &(oct_to_c_form){.kernel = "place_scaled",
-                                         .x = c.x->dtype,
-                                         .y = c.y->dtype,
+    oct_to_c_begin_call(w, &c,
+                        &(oct_to_c_form){.kernel = equal ? "place" : "place_scaled",
                                          .parameters = !rounding->constants_of ? "float factor"
                                                        : rounding->c_multiplier
                                                            ? "int32_t multiplier, int32_t shift"
                                                            : "int32_t shift",
                                          .function = r.function,
-                                         .constants = r.constants},
-                        c.kernel);
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
+                                         .constants = r.constants});
+    oct_to_c_add(w, &w->calls, "%lld, %lld, %lld, ", (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
     if (!equal && !rounding->constants_of)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
@@ -137,10 +127,10 @@ static void write_interpolate(oct_to_c *w, oct_to_c_call *c)
     const oct_interpolation mode = (oct_interpolation)c->step->interpolate.mode;
     write_taps(w, "rows", c->number, mode, s->in_h, s->out_h);
     write_taps(w, "columns", c->number, mode, s->in_w, s->out_w);
-    use_kernel(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, %lld, rows_%lld, columns_%lld, %s, %s);\n",
-                 c->kernel, (long long)s->out_h, (long long)s->out_w, (long long)s->in_w,
-                 (long long)s->in_c, (long long)c->number, (long long)c->number, c->from, c->to);
+    call_kernel(w, c, oct_is_bilinear(mode) ? "bilinear" : "nearest",
+                "%lld, %lld, %lld, %lld, rows_%lld, columns_%lld", (long long)s->out_h,
+                (long long)s->out_w, (long long)s->in_w, (long long)s->in_c, (long long)c->number,
+                (long long)c->number);
 }
 
 /* Writes a pool: the numbers of its pool_layer, the kernel by how averages are rounded, and the call. */
@@ -166,8 +156,7 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
                  average ? (double)c->step->pool.factor : 0.0);
     const oct_rounding_row *rounding = oct_rounding_of(w->program->requantizer);
     char constants[OCT_TO_C_TEXT];
-    oct_to_c_form form = {
-        .kernel = "max_pool", .x = c->x->dtype, .y = c->y->dtype, .acc = wide ? OCT_S64 : OCT_S32};
+    oct_to_c_form form = {.kernel = "max_pool"};
     if (average) {
         form.kernel = "avg_pool";
         form.wide = wide;
@@ -188,25 +177,20 @@ static void write_pool(oct_to_c *w, oct_to_c_call *c)
         form.constants = constants;
         snprintf(constants, sizeof constants, "sum, count, %s", rounding->c_width[wide]);
     }
-    oct_to_c_kernel(w, &form, c->kernel);
-    oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s, %s);\n", c->kernel, (long long)c->number,
-                 c->from, c->to);
+    oct_to_c_begin_call(w, c, &form);
+    oct_to_c_add(w, &w->calls, "&layer_%lld, %s, %s);\n", (long long)c->number, c->from, c->to);
 }
 
 static void write_relu(oct_to_c *w, oct_to_c_call *c)
 {
     const int32_t zero = c->x->q.zero_point;
-    use_kernel(w, c, "clamp");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %d, %d, %s, %s);\n", c->kernel,
-                 (long long)oct_value_numel(c->y), c->step->relu.lo + zero, c->step->relu.hi + zero,
-                 c->from, c->to);
+    call_kernel(w, c, "clamp", "%lld, %d, %d", (long long)oct_value_numel(c->y),
+                c->step->relu.lo + zero, c->step->relu.hi + zero);
 }
 
 static void write_reshape(oct_to_c *w, oct_to_c_call *c)
 {
-    use_kernel(w, c, "copy");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %s, %s);\n", c->kernel,
-                 (long long)oct_value_numel(c->y), c->from, c->to);
+    call_kernel(w, c, "copy", "%lld", (long long)oct_value_numel(c->y));
 }
 
 /* Writes a reordering of numbers as six nested loops over the output: the map's are innermost, others have one turn. */
@@ -221,10 +205,8 @@ static void write_move(oct_to_c *w, oct_to_c_call *c)
     }
     oct_to_c_constants(w, &(oct_to_c_array){"size", c->number, OCT_S32, OCT_MOVE_DIMS, size});
     oct_to_c_constants(w, &(oct_to_c_array){"stride", c->number, OCT_S32, OCT_MOVE_DIMS, stride});
-    use_kernel(w, c, "move");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, size_%lld, stride_%lld, %s, %s);\n", c->kernel,
-                 (long long)map->offset, (long long)c->number, (long long)c->number, c->from,
-                 c->to);
+    call_kernel(w, c, "move", "%lld, size_%lld, stride_%lld", (long long)map->offset,
+                (long long)c->number, (long long)c->number);
 }
 
 /* Writes which row, column or channel (d: 0, 1, 2) of the input each one of the output shows. */
@@ -250,17 +232,13 @@ static void write_pad(oct_to_c *w, oct_to_c_call *c)
     write_pad_sources(w, "rows", c->number, s, 0);
     write_pad_sources(w, "columns", c->number, s, 1);
     write_pad_sources(w, "channels", c->number, s, 2);
-    use_kernel(w, c, "pad");
-    oct_to_c_add(w, &w->calls,
-                 "    %s(out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d, %s, %s);\n",
-                 c->kernel, n, n, n, n, n, c->step->pad.fill, c->from, c->to);
+    call_kernel(w, c, "pad", "out_%lld, in_%lld, rows_%lld, columns_%lld, channels_%lld, %d", n, n,
+                n, n, n, c->step->pad.fill);
 }
 
 static void write_argmax(oct_to_c *w, oct_to_c_call *c)
 {
-    use_kernel(w, c, "argmax");
-    oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %s, %s);\n", c->kernel,
-                 (long long)(c->x->h * c->x->w), (long long)c->x->c, c->from, c->to);
+    call_kernel(w, c, "argmax", "%lld, %lld", (long long)(c->x->h * c->x->w), (long long)c->x->c);
 }
 
 oct_to_c_write *const oct_to_c_code_steps[OCT_STEP_KINDS] = {
