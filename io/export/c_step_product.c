@@ -191,8 +191,7 @@ typedef struct factors {
 static void write_pair_layer(oct_to_c *w, const oct_to_c_call *c, factors f)
 {
     oct_broadcast b = {0};
-    const oct_shape a = OCT_SHAPE(1, c->x->h, c->x->w, c->x->c),
-                    second = OCT_SHAPE(1, c->second->h, c->second->w, c->second->c);
+    const oct_shape a = oct_value_shape(c->x, 4), second = oct_value_shape(c->second, 4);
     (void)oct_broadcast_of(&a, &second, &b); /* cannot fail: the program has been checked */
     int64_t position[2], channel[2];
     for (int i = 0; i < 2; i++) {

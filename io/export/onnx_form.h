@@ -208,7 +208,7 @@ extern oct_to_onnx_write *const oct_to_onnx_code_steps[OCT_STEP_KINDS];
 /* The shape that a value has where nothing else decides it: (N, H, W, C), or (N, C) of one position. */
 static inline oct_shape oct_to_onnx_value_shape(const oct_value *v)
 {
-    return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
+    return oct_value_shape(v, v->h == 1 && v->w == 1 ? 2 : 4);
 }
 
 /* What writers of steps share. */

@@ -25,7 +25,7 @@ void oct_to_onnx_note_diff(oct_to_onnx_program *p, oct_to_onnx_diff_kind kind, c
 oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = oct_step_input(p->program, step, 0);
-    return oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    return oct_to_onnx_view(p->w, p->values[step->input[0]], oct_value_shape(in, 4));
 }
 
 /* The scale and zero point of a value, which are constants made once. */
@@ -246,7 +246,7 @@ static oct_to_onnx_ref compute_sums(oct_to_onnx_program *p, const oct_step *step
     const bool flat = s->in_h == 1 && s->in_w == 1 && s->in_c != in->c;
     if (flat) x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c));
     if (x.tensor.shape.ndim != 2)
-        return add_conv(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, in->h, in->w, in->c)));
+        return add_conv(p, step, oct_to_onnx_view(p->w, x, oct_value_shape(in, 4)));
     if (s->groups > 1)
         return add_conv(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, 1, 1, s->in_c)));
     return (oct_to_onnx_ref){add_gemm(p, step, &x), {.shape = OCT_SHAPE(1, s->out_c)}};
@@ -425,16 +425,10 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
             layer.array[layer.num_arrays++] = (oct_layer_array){.name = fallback->arrays[i].name,
                                                                 .shape = fallback->arrays[i].shape,
                                                                 .data = fallback->arrays[i].data};
-    for (int i = 0; i < step->num_inputs; i++) {
-        /* The module's own shape of the input: h and w are 1 where it has fewer dimensions. */
-        const oct_value *v = oct_step_input(p->program, step, i);
-        const int64_t size[] = {1, v->h, v->w, v->c};
-        const int dims = fallback->dims[i];
-        oct_shape shape = {.ndim = dims, .dim = {1}};
-        for (int d = 1; d < dims; d++)
-            shape.dim[d] = size[4 - dims + d];
-        input[i] = oct_to_onnx_view(p->w, p->values[step->input[i]], shape);
-    }
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = oct_to_onnx_view(
+            p->w, p->values[step->input[i]],
+            oct_value_shape(oct_step_input(p->program, step, i), fallback->dims[i]));
     oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_FALLBACK, step);
     return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }

@@ -40,21 +40,6 @@ static oct_status load_array(const oct_fallback *from, const char *name, oct_ten
     return OCT_OK;
 }
 
-/* The shape of one sample of a value, with as many dimensions as the module was called with. */
-static oct_shape sample_shape(const oct_value *value, int dims)
-{
-    switch (dims) {
-    case 4:
-        return OCT_SHAPE(1, value->h, value->w, value->c);
-    case 3:
-        return OCT_SHAPE(1, value->w, value->c);
-    case 2:
-        return OCT_SHAPE(1, value->c);
-    default:
-        return OCT_SHAPE(1);
-    }
-}
-
 /* Turns a failure of the module into one of the file, whose arguments and shapes have led to it. */
 static oct_status blame_file(oct_status status)
 {
@@ -123,7 +108,7 @@ static oct_status make_module(fallback *self, const oct_program *program, const 
     self->num_inputs = step->num_inputs;
     self->output = oct_value_numel(oct_step_output(program, step));
     for (int i = 0; i < step->num_inputs; i++)
-        self->shape[i] = sample_shape(oct_step_input(program, step, i), from->dims[i]);
+        self->shape[i] = oct_value_shape(oct_step_input(program, step, i), from->dims[i]);
     OCT_TRY(oct_context_create(&self->cx, &oct_collective_one));
     if (oct_module_type_is_listed(type))
         self->cx->max_numel = max_numel(self->module, program, step);

@@ -116,11 +116,6 @@ void oct_packed_destroy(oct_packed **packed)
     OCT_FREE_ALL(&(*packed)->step, &(*packed)->constants, packed);
 }
 
-static int64_t clamp_to_range(int64_t value, int64_t low, int64_t high)
-{
-    return value < low ? low : value > high ? high : value;
-}
-
 /* Decides how many samples a block has, and allocates the memory of all threads; watching runs max_batch samples as one
  * block. */
 static oct_status plan_memory(oct_runtime *rt)
@@ -128,11 +123,11 @@ static oct_status plan_memory(oct_runtime *rt)
     const oct_program *program = rt->program;
     OCT_TRY(oct_alloc(&rt->offsets, (size_t)program->num_values, sizeof *rt->offsets));
     OCT_TRY(oct_plan_values(program, rt->offsets, &rt->sample_bytes));
-    const int64_t sample = rt->sample_bytes > 0 ? rt->sample_bytes : 1;
+    const int64_t sample = oct_max_i64(rt->sample_bytes, 1);
     const int64_t share = oct_divide_up(rt->max_batch, rt->threads);
-    rt->block = clamp_to_range((block_bytes + rt->packed->bytes / 4) / sample, 1, share);
-    const int64_t block_samples = rt->block * rt->threads;
-    const int64_t samples = rt->max_batch > block_samples ? rt->max_batch : block_samples;
+    const int64_t block = (block_bytes + rt->packed->bytes / 4) / sample;
+    rt->block = oct_max_i64(oct_min_i64(block, share), 1);
+    const int64_t samples = oct_max_i64(rt->max_batch, rt->block * rt->threads);
     OCT_CHECK(!__builtin_mul_overflow(rt->sample_bytes, samples, &rt->memory_bytes), OCT_RESOURCE,
               "%lld samples of this program do not fit into memory; use a smaller batch",
               (long long)rt->max_batch);
@@ -294,17 +289,13 @@ static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t
     return OCT_OK;
 }
 
-/* The failure of a thread: records belong to threads, so the caller gets the last one's sentence. */
-typedef struct failure {
-    oct_status status;
-    char text[512];
-} failure;
-
-/* Shares the samples among several threads of OpenMP, which have rounding modes of their own. */
+/* Shares the samples among several threads of OpenMP, which have rounding modes of their own. Records of failures belong to
+ * threads, so the caller gets the last one's sentence. */
 static oct_status run_shares(const oct_runtime *rt, int threads, int64_t samples,
                              const float *const *input, void *output)
 {
-    failure failed = {.status = OCT_OK};
+    oct_status failed = OCT_OK;
+    char text[512];
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         fenv_t rounding;
@@ -315,11 +306,11 @@ static oct_status run_shares(const oct_runtime *rt, int threads, int64_t samples
         if (status == OCT_OK) continue;
 #pragma omp critical(oct_runtime_failure)
         {
-            failed.status = status;
-            snprintf(failed.text, sizeof failed.text, "%s", oct_error_message(0));
+            failed = status;
+            snprintf(text, sizeof text, "%s", oct_error_message(0));
         }
     }
-    return failed.status == OCT_OK ? OCT_OK : oct_fail(failed.status, "%s", failed.text);
+    return failed == OCT_OK ? OCT_OK : oct_fail(failed, "%s", text);
 }
 
 /* Runs all samples as one block, and shows each value. */

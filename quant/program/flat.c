@@ -116,16 +116,6 @@ static oct_status read_arrays(oct_flat *f)
     return OCT_OK;
 }
 
-static const oct_flat_model *model_of(const oct_flat *f)
-{
-    return section(f, OCT_FLAT_MODEL);
-}
-
-static uint64_t golden_count(const oct_flat *f)
-{
-    return count_of(f, OCT_FLAT_GOLDEN_INPUT) / (uint64_t)oct_inputs_numel(&f->program);
-}
-
 /* Checks what a file holds besides its program, which has passed its check: also the length of what programs of users do
  * not read. */
 static oct_status check_rest(const oct_flat *f)
@@ -133,18 +123,19 @@ static oct_status check_rest(const oct_flat *f)
     const oct_program *p = &f->program;
     const oct_value *in = &p->values[p->inputs[0]], *out = &p->values[p->output];
     const uint64_t tables = count_of(f, OCT_FLAT_PIXELS) / OCT_PIXEL_VALUES;
+    const uint64_t inputs = count_of(f, OCT_FLAT_GOLDEN_INPUT),
+                   sample = (uint64_t)oct_inputs_numel(p);
     const float *pixels = section(f, OCT_FLAT_PIXELS);
     OCT_CHECK(count_of(f, OCT_FLAT_PIXELS) % OCT_PIXEL_VALUES == 0 &&
                   (tables == 1 || tables == (uint64_t)in->c),
               OCT_DATA, "has pixels for another number of channels");
     OCT_CHECK(oct_all_finite(pixels, (int64_t)tables * OCT_PIXEL_VALUES), OCT_DATA,
               "has a pixel that is no finite number");
-    OCT_CHECK(count_of(f, OCT_FLAT_GOLDEN_INPUT) % (uint64_t)oct_inputs_numel(p) == 0 &&
-                  count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
-                      golden_count(f) * (uint64_t)oct_value_numel(out),
+    OCT_CHECK(inputs % sample == 0 && count_of(f, OCT_FLAT_GOLDEN_OUTPUT) ==
+                                          inputs / sample * (uint64_t)oct_value_numel(out),
               OCT_DATA, "has golden inputs without outputs, or outputs without inputs");
     const char *text = section(f, OCT_FLAT_TEXTS);
-    const int64_t digests = (int64_t)golden_count(f) * p->num_values;
+    const int64_t digests = (int64_t)(inputs / sample) * p->num_values;
     OCT_CHECK(count_of(f, OCT_FLAT_MODEL) == oct_flat_model_bytes((int64_t)tables, digests),
               OCT_DATA, "its certificate is cut short");
     const uint64_t texts = count_of(f, OCT_FLAT_TEXTS);
@@ -153,7 +144,7 @@ static oct_status check_rest(const oct_flat *f)
         ends += text[i] == '\0';
     OCT_CHECK(ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0', OCT_DATA,
               "its texts are not as many as they should be");
-    const int64_t classes = model_of(f)->classes;
+    const int64_t classes = ((const oct_flat_model *)section(f, OCT_FLAT_MODEL))->classes;
     OCT_CHECK(classes >= 1 && classes <= INT32_MAX &&
                   (out->dtype == OCT_S32 || classes == oct_value_numel(out) || classes == out->c),
               OCT_DATA, "%lld classes, but the output has %lld numbers", (long long)classes,

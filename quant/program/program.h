@@ -128,6 +128,8 @@ int64_t oct_value_numel(const oct_value *value);
 size_t oct_value_bytes(const oct_value *value);
 /* Sets h, w and c to those of a tensor (N, ...) of this shape. */
 void oct_value_set_plane(oct_value *value, const oct_shape *shape);
+/* The shape of one sample with this number of dimensions, 1 to 4: (1, H, W, C) without the first of H, W and C. */
+oct_shape oct_value_shape(const oct_value *value, int dims);
 
 typedef struct oct_program {
     char target[32];

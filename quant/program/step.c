@@ -45,6 +45,15 @@ void oct_value_set_plane(oct_value *value, const oct_shape *shape)
     value->c = n >= 2 ? shape->dim[n - 1] : 1;
 }
 
+oct_shape oct_value_shape(const oct_value *value, int dims)
+{
+    const int64_t size[] = {1, value->h, value->w, value->c};
+    oct_shape shape = {.ndim = dims, .dim = {1}};
+    for (int d = 1; d < dims; d++)
+        shape.dim[d] = size[4 - dims + d];
+    return shape;
+}
+
 int64_t oct_value_numel(const oct_value *value)
 {
     return value->h * value->w * value->c;

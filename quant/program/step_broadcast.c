@@ -3,15 +3,10 @@
 #include "quant/rounding/bits.h"
 #include "quant/program/step.h"
 
-static oct_shape shape_of(const oct_value *value)
-{
-    return OCT_SHAPE(1, value->h, value->w, value->c);
-}
-
 static bool broadcast_inputs(const oct_program *program, const oct_step *step, oct_broadcast *b)
 {
-    const oct_shape x = shape_of(oct_step_input(program, step, 0)),
-                    y = shape_of(oct_step_input(program, step, 1));
+    const oct_shape x = oct_value_shape(oct_step_input(program, step, 0), 4),
+                    y = oct_value_shape(oct_step_input(program, step, 1), 4);
     return oct_broadcast_of(&x, &y, b);
 }
 

@@ -238,9 +238,8 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const oct_dilation d =
-        oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->conv.input_step_h,
-                        step->conv.input_step_w, in->dtype, in->q.zero_point);
+    const oct_dilation d = oct_dilation_of(oct_value_shape(in, 4), step->conv.input_step_h,
+                                           step->conv.input_step_w, in->dtype, in->q.zero_point);
     const int64_t out = oct_conv_out_numel(&step->conv.shape);
     const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
     uint8_t *scratch = (uint8_t *)r->scratch + dilated_bytes(r->program, step);
