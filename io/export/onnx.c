@@ -33,9 +33,8 @@ static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const
     float inverse_std[OCT_REALS_MAX];
     for (int64_t c = 0; c < oct_export_channels(shape->dim[shape->ndim - 1]); c++)
         inverse_std[c] = 1.0f / job->std[c];
-    const char *x = OCT_TO_ONNX(w, "Cast", pixels);
-    oct_to_onnx_int_set(w, "to", 1); /* float */
-    x = OCT_TO_ONNX(w, "Mul", x, oct_to_onnx_scalar(w, 1.0f / 255.0f));
+    const char *x = OCT_TO_ONNX(w, "Mul", oct_to_onnx_cast(w, pixels, OCT_F32),
+                                oct_to_onnx_scalar(w, 1.0f / 255.0f));
     x = OCT_TO_ONNX(w, "Sub", x, channel_constant(w, job->mean, shape));
     return OCT_TO_ONNX(w, "Mul", x, channel_constant(w, inverse_std, shape));
 }
@@ -139,6 +138,12 @@ static void declare_values(oct_to_onnx_program *p)
     }
 }
 
+static const char *const diff_words[] = {
+#define X(id, words) words,
+    OCT_TO_ONNX_DIFF_LIST(X)
+#undef X
+};
+
 enum { OPSET = 13, OPSET_WIDE = 21 /* the first with codes of 16 bits */ };
 
 /* Writes the operators of call i of a float network, and checks the shape of its output. */
@@ -216,8 +221,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
     declare_model_output(p.w, job, y, file_dtype(output));
     if (job->all_values) declare_values(&p);
     OCT_TRY_OUT(oct_to_onnx_status(p.w));
-    OCT_TRY_OUT(
-        oct_export_report_diffs(OCT_TO_ONNX_DIFFS, p.diffs, oct_to_onnx_diff_words, &out->notices));
+    OCT_TRY_OUT(oct_export_report_diffs(OCT_TO_ONNX_DIFFS, p.diffs, diff_words, &out->notices));
     status = oct_to_onnx_writer_end(p.w, job->version, &out->bytes, &out->size);
 out:
     OCT_FREE_ALL(&p.values, &p.params, &p.fresh);

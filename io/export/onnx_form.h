@@ -46,13 +46,16 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
     oct_to_onnx_node_add((w), (type),                                                              \
                          (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),            \
                          (const char *[]){__VA_ARGS__})
+const char *oct_to_onnx_cast(oct_to_onnx_writer *w, const char *x, oct_dtype dtype);
+const char *oct_to_onnx_transpose(oct_to_onnx_writer *w, const char *x, int n, const int64_t *perm);
 /* Adds a ReduceMean over n axes; opset 18 made an input of its attribute. */
 const char *oct_to_onnx_mean(oct_to_onnx_writer *w, const char *x, int n, const int64_t *axes);
 /* These give the node that was added last an attribute. */
 void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value);
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values);
-/* Sets kernel_shape, strides and pads to those of the windows. */
+/* Set kernel_shape, strides and pads to those of the windows, and of a convolution dilations and group. */
 void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s);
+void oct_to_onnx_conv_set(oct_to_onnx_writer *w, const oct_conv_shape *s);
 #define OCT_TO_ONNX_INTS(w, name, ...)                                                             \
     oct_to_onnx_ints_set((w), (name), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
                          (int64_t[]){__VA_ARGS__})
@@ -91,6 +94,11 @@ typedef struct oct_to_onnx_ref {
     const char *name;
     oct_layer_tensor tensor;
 } oct_to_onnx_ref;
+
+#define OCT_TO_ONNX_NOTHING ((oct_to_onnx_ref){.name = NULL})
+/* Fails the writer with a problem (OCT_PREPARE), so that there is no tensor. */
+#define OCT_TO_ONNX_REFUSE(w, ...)                                                                 \
+    ((oct_to_onnx_ref){.name = oct_to_onnx_fail((w), OCT_PREPARE, __VA_ARGS__)})
 
 /* The shape that a tensor has in the file. */
 oct_shape oct_to_onnx_shape(const oct_shape *shape);
@@ -187,7 +195,6 @@ typedef enum oct_to_onnx_diff_kind {
 #undef X
         OCT_TO_ONNX_DIFFS
 } oct_to_onnx_diff_kind;
-extern const char *const oct_to_onnx_diff_words[];
 
 /* An int8 model that is being written. */
 typedef struct oct_to_onnx_program {
@@ -215,8 +222,6 @@ static inline oct_shape oct_to_onnx_value_shape(const oct_value *v)
 
 /* A step's first input as an image, (N, H, W, C). */
 oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step);
-void oct_to_onnx_note_diff(oct_to_onnx_program *p, oct_to_onnx_diff_kind kind,
-                           const oct_step *step);
 /* Gives the real values of a value's codes; x: the value, in whatever shape. */
 const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x);
 /* Casts codes of 16 bits to floats, which hold them exactly and which every operator takes; other codes stay. */

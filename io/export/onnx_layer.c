@@ -44,13 +44,6 @@ static oct_conv_shape shape_over(const oct_to_onnx_layer_call *c, oct_conv_geome
     return oct_conv_shape_of(in->dim[1], in->dim[2], in->dim[3], out, g);
 }
 
-static void set_conv_attributes(oct_to_onnx_writer *w, const oct_conv_shape *s)
-{
-    oct_to_onnx_windows_set(w, s);
-    OCT_TO_ONNX_INTS(w, "dilations", s->dilation_h, s->dilation_w);
-    oct_to_onnx_int_set(w, "group", s->groups);
-}
-
 /* A tensor of the layer's batch with another plane. */
 static oct_to_onnx_ref plane_tensor(const char *name, const oct_shape *in, int64_t h, int64_t w,
                                     int64_t c)
@@ -78,7 +71,7 @@ static oct_to_onnx_ref write_conv2d(oct_to_onnx_writer *w, const oct_to_onnx_lay
     const oct_conv2d_args *a = c->args;
     const oct_conv_shape s = shape_over(c, a->geometry, a->out_channels);
     const char *y = add_weighted(w, c, "Conv");
-    set_conv_attributes(w, &s);
+    oct_to_onnx_conv_set(w, &s);
     return plane_tensor(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
 }
 
@@ -90,7 +83,7 @@ static oct_to_onnx_ref write_conv_transpose2d(oct_to_onnx_writer *w,
     const oct_conv_geometry g = a->geometry;
     const oct_conv_shape s = shape_over(c, g, a->out_channels);
     const char *y = add_weighted(w, c, "ConvTranspose");
-    set_conv_attributes(w, &s);
+    oct_to_onnx_conv_set(w, &s);
     OCT_TO_ONNX_INTS(w, "output_padding", g.output_padding_h, g.output_padding_w);
     return plane_tensor(y, in,
                         (in->dim[1] - 1) * g.stride_h - g.pad_top - g.pad_bottom +
@@ -112,8 +105,8 @@ static oct_to_onnx_ref write_linear(oct_to_onnx_writer *w, const oct_to_onnx_lay
         return (oct_to_onnx_ref){y, {.shape = out}};
     }
     const char *x = oct_to_onnx_channels_last(w, c->input[0]);
-    const char *weight = OCT_TO_ONNX(w, "Transpose", add_array(w, c, "weight", false));
-    oct_to_onnx_ints_set(w, "perm", 2, (int64_t[]){1, 0});
+    const char *weight =
+        oct_to_onnx_transpose(w, add_array(w, c, "weight", false), 2, (int64_t[]){1, 0});
     const char *y = OCT_TO_ONNX(w, "MatMul", x, weight);
     if (has_bias(c)) y = OCT_TO_ONNX(w, "Add", y, add_array(w, c, "bias", false));
     return oct_to_onnx_channels_first(w, y, out);
@@ -181,10 +174,8 @@ static oct_to_onnx_ref write_group_norm(oct_to_onnx_writer *w, const oct_to_onnx
     const oct_shape file_shape = oct_to_onnx_shape(&x.tensor.shape);
     const oct_group_norm_args *a = c->args;
     const int64_t groups = a->groups;
-    if (groups > MOST) {
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: it has more than %d groups", c->layer->name, MOST);
-        return (oct_to_onnx_ref){.name = NULL};
-    }
+    if (groups > MOST)
+        return OCT_TO_ONNX_REFUSE(w, "%s: it has more than %d groups", c->layer->name, MOST);
     const float *zeros = oct_to_onnx_alloc(w, (size_t)groups * sizeof *zeros);
     const char *zero = oct_to_onnx_kept_constant(w, NULL, OCT_F32, 1, &groups, zeros);
     const char *one = OCT_TO_ONNX(w, "Exp", zero);
@@ -293,15 +284,14 @@ oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const 
 
 static oct_to_onnx_ref write_pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]), none = {.name = NULL};
+    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
     const oct_padding *padding = c->args;
     oct_pad_shape shape;
     oct_shape out;
-    if (!x.name) return none;
+    if (!x.name) return x;
     if (oct_pad_tensor_shape(&shape, padding, &x.tensor.shape, &out) != OCT_OK) {
         oct_fail_clear();
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: its padding does not fit its input", c->layer->name);
-        return none;
+        return OCT_TO_ONNX_REFUSE(w, "%s: its padding does not fit its input", c->layer->name);
     }
     return oct_to_onnx_pad(w, x, &shape, oct_to_onnx_scalar(w, (float)padding->value));
 }
@@ -406,29 +396,24 @@ oct_to_onnx_ref oct_to_onnx_layer_write(oct_to_onnx_writer *w, const oct_float_l
                                         int num_inputs, const oct_to_onnx_ref *input,
                                         bool own_names)
 {
-    const oct_to_onnx_ref none = {.name = NULL};
     oct_args_buffer args;
     if (oct_layer_passes(layer->type)) return input[0];
     const oct_to_onnx_layer_type *type = find_type(layer->type);
     const oct_module_type *module = oct_module_type_find(layer->type);
-    if (!type || !module) {
-        oct_to_onnx_fail(w, OCT_PREPARE,
-                         "%s: ONNX has no operators for a %s; only Octet runs this model",
-                         layer->name, layer->type);
-        return none;
-    }
-    if (type->inputs > 0 && num_inputs != type->inputs) {
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: this %s has %d inputs, but a file has %d of it",
-                         layer->name, layer->type, num_inputs, type->inputs);
-        return none;
-    }
+    if (!type || !module)
+        return OCT_TO_ONNX_REFUSE(w,
+                                  "%s: ONNX has no operators for a %s; only Octet runs this model",
+                                  layer->name, layer->type);
+    if (type->inputs > 0 && num_inputs != type->inputs)
+        return OCT_TO_ONNX_REFUSE(w, "%s: this %s has %d inputs, but a file has %d of it",
+                                  layer->name, layer->type, num_inputs, type->inputs);
     if (oct_args_read(module->args, layer->type, &layer->args, &args) != OCT_OK) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: %s", layer->name, oct_error_message(0));
         oct_fail_clear();
-        return none;
+        return OCT_TO_ONNX_NOTHING;
     }
     for (int i = 0; i < num_inputs; i++)
-        if (!input[i].name) return none;
+        if (!input[i].name) return OCT_TO_ONNX_NOTHING;
     oct_to_onnx_layer_begin(w, layer->name);
     return type->write(w, &(oct_to_onnx_layer_call){.layer = layer,
                                                     .input = input,

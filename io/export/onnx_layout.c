@@ -17,18 +17,11 @@ int64_t oct_to_onnx_axis(int ndim, int dim)
 
 const char *oct_to_onnx_reshape(oct_to_onnx_writer *w, const char *x, int n, const int64_t *dims)
 {
-    int64_t all[OCT_MAX_DIMS + 1] = {0}; /* 0: as in x */
+    int64_t all[OCT_LOOPS + 1] = {0}; /* 0: as in x */
     if (!x) return NULL;
     for (int i = 0; i < n; i++)
         all[i + 1] = dims[i];
     return OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, n + 1, all));
-}
-
-static const char *transpose(oct_to_onnx_writer *w, const char *x, const int64_t *order)
-{
-    const char *y = OCT_TO_ONNX(w, "Transpose", x);
-    oct_to_onnx_ints_set(w, "perm", 4, order);
-    return y;
 }
 
 /* Whether channels first and last differ: both are the same where there is one pixel or one channel. */
@@ -53,7 +46,7 @@ const char *oct_to_onnx_channels_last(oct_to_onnx_writer *w, oct_to_onnx_ref x)
     const oct_shape *s = &x.tensor.shape;
     if (!x.name || s->ndim != 4) return x.name;
     if (!order_matters(s)) return oct_to_onnx_reshape(w, x.name, 3, s->dim + 1);
-    return transpose(w, x.name, (int64_t[]){0, 2, 3, 1});
+    return oct_to_onnx_transpose(w, x.name, 4, (int64_t[]){0, 2, 3, 1});
 }
 
 oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *name, oct_shape shape)
@@ -61,7 +54,7 @@ oct_to_onnx_ref oct_to_onnx_channels_first(oct_to_onnx_writer *w, const char *na
     oct_to_onnx_ref y = {name, {.shape = shape}};
     if (!name || shape.ndim != 4) return y;
     y.name = order_matters(&shape)
-                 ? transpose(w, name, (int64_t[]){0, 3, 1, 2})
+                 ? oct_to_onnx_transpose(w, name, 4, (int64_t[]){0, 3, 1, 2})
                  : oct_to_onnx_reshape(w, name, 3, oct_to_onnx_shape(&shape).dim + 1);
     return y;
 }
@@ -104,15 +97,10 @@ static int64_t file_index(const oct_shape *s, int64_t i)
 static const char *transpose_sample(oct_to_onnx_writer *w, const char *x, int n,
                                     const int64_t *dims, const int64_t *perm)
 {
-    int64_t all[OCT_LOOPS + 1] = {0}, order[OCT_LOOPS + 1] = {0};
-    for (int i = 0; i < n; i++) {
-        all[i + 1] = dims[i];
+    int64_t order[OCT_LOOPS + 1] = {0};
+    for (int i = 0; i < n; i++)
         order[i + 1] = perm[i] + 1;
-    }
-    const char *y = OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, n + 1, all));
-    y = OCT_TO_ONNX(w, "Transpose", y);
-    oct_to_onnx_ints_set(w, "perm", n + 1, order);
-    return y;
+    return oct_to_onnx_transpose(w, oct_to_onnx_reshape(w, x, n, dims), n + 1, order);
 }
 
 static const char *slice(oct_to_onnx_writer *w, const char *x, int64_t axis, int64_t first,
@@ -173,14 +161,13 @@ static oct_to_onnx_ref read_by_index(oct_to_onnx_writer *w, oct_to_onnx_ref x,
 
 oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map)
 {
-    const oct_to_onnx_ref none = {.name = NULL};
     x = oct_to_onnx_ordered(w, x);
-    if (!x.name) return none;
+    if (!x.name) return x;
     oct_move_map m = *map;
     m.out.dim[0] = 1;
     const int64_t n = oct_shape_numel(&m.out);
     int32_t *index = oct_to_onnx_alloc(w, (size_t)n * sizeof *index);
-    if (!index) return none;
+    if (!index) return OCT_TO_ONNX_NOTHING;
     for (int64_t i = 0; i < n; i++)
         index[i] =
             (int32_t)file_index(&x.tensor.shape, oct_move_source(&m, octet_index(&m.out, i)));

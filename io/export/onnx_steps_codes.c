@@ -3,33 +3,24 @@
 
 #include "quant/program/step.h"
 
-/* Replaces each code by its entry in a table that all channels share. */
+/* Replaces each code by its entry in the table of all channels, or of its own channel (`channels`): then where this begins
+ * among the tables is added to the code. */
 static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
-                              const void *table, int64_t size)
-{
-    const char *codes = OCT_TO_ONNX(p->w, "Cast", x.name);
-    oct_to_onnx_int_set(p->w, "to", 6); /* int32 */
-    x.name = OCT_TO_ONNX(p->w, "Gather", oct_to_onnx_constant(p->w, NULL, dtype, 1, &size, table),
-                         codes);
-    return x;
-}
-
-/* Replaces each code by its entry in its channel's table: adds where that begins among the tables of all channels. */
-static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
-                                       const void *table, int64_t size)
+                              const void *table, int64_t size, bool channels)
 {
     oct_to_onnx_writer *w = p->w;
-    x = oct_to_onnx_ordered(w, x);
-    const oct_shape *s = &x.tensor.shape;
-    const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1};
-    int32_t *first = oct_to_onnx_alloc(w, (size_t)channels * sizeof *first);
-    for (int64_t c = 0; first && c < channels; c++)
-        first[c] = (int32_t)(c * (size / channels));
-    const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
-    oct_to_onnx_int_set(w, "to", 6); /* int32 */
-    codes =
-        OCT_TO_ONNX(w, "Add", codes,
-                    oct_to_onnx_kept_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
+    if (channels) x = oct_to_onnx_ordered(w, x);
+    const char *codes = oct_to_onnx_cast(w, x.name, OCT_S32);
+    if (channels) {
+        const oct_shape *s = &x.tensor.shape;
+        const int64_t dims[3] = {s->dim[s->ndim - 1], 1, 1};
+        int32_t *first = oct_to_onnx_alloc(w, (size_t)dims[0] * sizeof *first);
+        for (int64_t c = 0; first && c < dims[0]; c++)
+            first[c] = (int32_t)(c * (size / dims[0]));
+        codes = OCT_TO_ONNX(
+            w, "Add", codes,
+            oct_to_onnx_kept_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
+    }
     x.name = OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, dtype, 1, &size, table), codes);
     return x;
 }
@@ -37,7 +28,6 @@ static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x
 static oct_to_onnx_ref write_lut(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = oct_step_input(p->program, step, 0);
-    const oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_dtype dtype = oct_step_output(p->program, step)->dtype;
     const int64_t size = step->lut.size;
     const void *table = step->lut.table;
@@ -47,8 +37,7 @@ static oct_to_onnx_ref write_lut(oct_to_onnx_program *p, const oct_step *step)
             bytes[i] = (uint8_t)step->lut.table[i];
         table = bytes;
     }
-    return size > oct_qtable_size(in->q) ? lookup_channels(p, x, dtype, table, size)
-                                         : lookup(p, x, dtype, table, size);
+    return lookup(p, p->values[step->input[0]], dtype, table, size, size > oct_qtable_size(in->q));
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
@@ -58,14 +47,12 @@ static oct_to_onnx_ref write_affine(oct_to_onnx_program *p, const oct_step *step
     uint8_t *table = oct_to_onnx_alloc(p->w, (size_t)size);
     if (oct_step_input(p->program, step, 0)->dtype != OCT_U8 ||
         oct_step_output(p->program, step)->dtype != OCT_U8)
-        oct_to_onnx_fail(p->w, OCT_PREPARE,
-                         "%s: ONNX has no form for a batch norm of its own on codes of 16 bits",
-                         step->name);
-    else if (table && oct_export_table(p->program, step, table) != OCT_OK)
+        return OCT_TO_ONNX_REFUSE(
+            p->w, "%s: ONNX has no form for a batch norm of its own on codes of 16 bits",
+            step->name);
+    if (table && oct_export_table(p->program, step, table) != OCT_OK)
         oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: its table cannot be made", step->name);
-    else
-        return lookup_channels(p, p->values[step->input[0]], OCT_U8, table, size);
-    return (oct_to_onnx_ref){.name = NULL};
+    return lookup(p, p->values[step->input[0]], OCT_U8, table, size, true);
 }
 
 static oct_to_onnx_ref write_pad(oct_to_onnx_program *p, const oct_step *step)
@@ -108,16 +95,13 @@ static oct_to_onnx_ref rescale_input(oct_to_onnx_program *p, const oct_step *ste
     const oct_value *to = &p->program->values[step->output];
     const oct_to_onnx_ref x = p->values[step->input[i]];
     if (oct_qparams_equal(from->q, to->q)) return x;
-    const oct_to_onnx_ref none = {.name = NULL};
-    if (from->dtype != OCT_U8 || to->dtype != OCT_U8) {
-        oct_to_onnx_fail(p->w, OCT_PREPARE,
-                         "%s: ONNX has no form for joining codes of 16 bits and of another scale",
-                         step->name);
-        return none;
-    }
+    if (from->dtype != OCT_U8 || to->dtype != OCT_U8)
+        return OCT_TO_ONNX_REFUSE(
+            p->w, "%s: ONNX has no form for joining codes of 16 bits and of another scale",
+            step->name);
     uint8_t out[OCT_EXPORT_CODES];
     oct_export_rescale(p->program, from->q, to->q, out);
-    return lookup(p, x, OCT_U8, out, OCT_EXPORT_CODES);
+    return lookup(p, x, OCT_U8, out, OCT_EXPORT_CODES, false);
 }
 
 static oct_to_onnx_ref write_move(oct_to_onnx_program *p, const oct_step *step)
@@ -169,7 +153,7 @@ static oct_to_onnx_ref write_interpolate(oct_to_onnx_program *p, const oct_step 
         y.name = oct_to_onnx_narrow(p, step->output, y.name);
         return y;
     }
-    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_BILINEAR, step);
+    oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_BILINEAR, step);
     return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
                                 q->qmax - q->zero_point);
 }

@@ -11,17 +11,6 @@
 
 enum { WEIGHT_ZERO = 128 };
 
-const char *const oct_to_onnx_diff_words[] = {
-#define X(id, words) words,
-    OCT_TO_ONNX_DIFF_LIST(X)
-#undef X
-};
-
-void oct_to_onnx_note_diff(oct_to_onnx_program *p, oct_to_onnx_diff_kind kind, const oct_step *step)
-{
-    oct_export_note_diff(&p->diffs[kind], step);
-}
-
 oct_to_onnx_ref oct_to_onnx_input_plane(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *in = oct_step_input(p->program, step, 0);
@@ -51,18 +40,12 @@ const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const 
 
 const char *oct_to_onnx_widen(oct_to_onnx_program *p, int32_t value, const char *x)
 {
-    if (p->program->values[value].dtype != OCT_U16) return x;
-    x = OCT_TO_ONNX(p->w, "Cast", x);
-    oct_to_onnx_int_set(p->w, "to", 1); /* float */
-    return x;
+    return p->program->values[value].dtype == OCT_U16 ? oct_to_onnx_cast(p->w, x, OCT_F32) : x;
 }
 
 const char *oct_to_onnx_narrow(oct_to_onnx_program *p, int32_t value, const char *x)
 {
-    if (p->program->values[value].dtype != OCT_U16) return x;
-    x = OCT_TO_ONNX(p->w, "Cast", x);
-    oct_to_onnx_int_set(p->w, "to", 4); /* uint16 */
-    return x;
+    return p->program->values[value].dtype == OCT_U16 ? oct_to_onnx_cast(p->w, x, OCT_U16) : x;
 }
 
 const char *oct_to_onnx_code(oct_to_onnx_program *p, int32_t value, int32_t code)
@@ -199,9 +182,7 @@ static oct_to_onnx_ref add_conv(oct_to_onnx_program *p, const oct_step *step, oc
                   &none, weights);
     const char *y = OCT_TO_ONNX(p->w, "Conv", oct_to_onnx_dequantize(p, step->input[0], x.name),
                                 weights[0], weights[1]);
-    oct_to_onnx_windows_set(p->w, s);
-    OCT_TO_ONNX_INTS(p->w, "dilations", s->dilation_h, s->dilation_w);
-    oct_to_onnx_int_set(p->w, "group", s->groups);
+    oct_to_onnx_conv_set(p->w, s);
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 
@@ -210,17 +191,14 @@ static void note_arithmetic_diffs(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_program *program = p->program;
     if (oct_export_halves_differ(program, step))
-        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SHIFT, step);
+        oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_SHIFT, step);
     const oct_rounding_row *rounding = oct_rounding_of(program->requantizer);
     if (rounding->constants_of && !rounding->shifts)
-        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_MULTIPLIER, step);
+        oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_MULTIPLIER, step);
+    bool wide = oct_step_output(program, step)->dtype == OCT_U16;
     for (int i = 0; i < step->num_inputs; i++)
-        if (program->values[step->input[i]].dtype == OCT_U16) {
-            oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_WIDE, step);
-            return;
-        }
-    if (program->values[step->output].dtype == OCT_U16)
-        oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_WIDE, step);
+        wide |= oct_step_input(program, step, i)->dtype == OCT_U16;
+    if (wide) oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_WIDE, step);
 }
 
 /* Adds the second input of a layer that is fused with a sum, in floats. */
@@ -231,7 +209,7 @@ static oct_to_onnx_ref add_second(oct_to_onnx_program *p, const oct_step *step, 
         oct_to_onnx_view(p->w, p->values[step->input[1]], x.tensor.shape);
     x.name =
         OCT_TO_ONNX(p->w, "Add", x.name, oct_to_onnx_dequantize(p, step->input[1], addend.name));
-    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_ADDEND, step);
+    oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_ADDEND, step);
     return x;
 }
 
@@ -288,7 +266,7 @@ static oct_to_onnx_ref write_conv_float(oct_to_onnx_program *p, const oct_step *
     const oct_shape plane = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c);
     const bool flat = s->in_h == 1 && s->in_w == 1;
     if (flat || x.tensor.shape.ndim == 2 || !is_pointwise(step)) {
-        if (!flat) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_FLOAT_CONV, step);
+        if (!flat) oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_FLOAT_CONV, step);
         const oct_to_onnx_ref row = flat ? oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c)) : x;
         p->values[step->input[0]] = row; /* for compute_sums alone */
         const oct_to_onnx_ref y =
@@ -323,11 +301,8 @@ static oct_to_onnx_ref write_add(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_value *values = p->program->values;
     const float scale = values[step->output].q.scale;
-    for (int i = 0; i < 2; i++)
-        if (values[step->input[i]].q.scale != scale) {
-            oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SCALES, step);
-            break;
-        }
+    if (values[step->input[0]].q.scale != scale || values[step->input[1]].q.scale != scale)
+        oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_SCALES, step);
     return write_binary(p, step, step->add.mb < 0 ? "Sub" : "Add", step->add.lo, step->add.hi);
 }
 
@@ -337,13 +312,13 @@ static oct_to_onnx_ref write_mul(oct_to_onnx_program *p, const oct_step *step)
     const oct_value *values = p->program->values;
     if (oct_qmul_overflows(values[step->input[0]].q, values[step->input[1]].q, step->mul.factor))
         oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: " OCT_QMUL_OVERFLOW, step->name);
-    if (!step->mul.offset_first) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_PRODUCT, step);
+    if (!step->mul.offset_first) oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_PRODUCT, step);
     return write_binary(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
 static oct_to_onnx_ref write_quantize(oct_to_onnx_program *p, const oct_step *step)
 {
-    if (!step->quantize.quotient) oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_QUOTIENT, step);
+    if (!step->quantize.quotient) oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_QUOTIENT, step);
     return quantize_to_value(p, step->output, p->values[step->input[0]]);
 }
 
@@ -381,11 +356,11 @@ static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step
     oct_to_onnx_windows_set(p->w, &step->pool.shape);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->pool.ceil);
     oct_to_onnx_int_set(p->w, "count_include_pad", step->pool.count_include_pad);
-    oct_to_onnx_note_diff(p,
-                          step->pool.ceil && step->pool.count_include_pad
-                              ? OCT_TO_ONNX_DIFF_AVERAGE_CEIL
-                              : OCT_TO_ONNX_DIFF_AVERAGE,
-                          step);
+    oct_export_note_diff(p->diffs,
+                         step->pool.ceil && step->pool.count_include_pad
+                             ? OCT_TO_ONNX_DIFF_AVERAGE_CEIL
+                             : OCT_TO_ONNX_DIFF_AVERAGE,
+                         step);
     return y;
 }
 
@@ -410,7 +385,7 @@ static oct_to_onnx_ref write_softmax(oct_to_onnx_program *p, const oct_step *ste
     x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
     const oct_float_layer layer = {.type = "softmax", .name = step->name};
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(p->w, &layer, 1, &x, false);
-    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_SOFTMAX, step);
+    oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_SOFTMAX, step);
     return quantize_to_value(p, step->output, y);
 }
 
@@ -429,7 +404,7 @@ static oct_to_onnx_ref write_float_fallback(oct_to_onnx_program *p, const oct_st
         input[i] = oct_to_onnx_view(
             p->w, p->values[step->input[i]],
             oct_value_shape(oct_step_input(p->program, step, i), fallback->dims[i]));
-    oct_to_onnx_note_diff(p, OCT_TO_ONNX_DIFF_FALLBACK, step);
+    oct_export_note_diff(p->diffs, OCT_TO_ONNX_DIFF_FALLBACK, step);
     return oct_to_onnx_layer_write(p->w, &layer, step->num_inputs, input, false);
 }
 

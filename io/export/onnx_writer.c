@@ -179,6 +179,35 @@ void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const 
     a->ints = own;
 }
 
+static int32_t element_type(oct_dtype dtype)
+{
+    static const int32_t types[] = {
+        [OCT_F32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
+        [OCT_U8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
+        [OCT_U16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT16,
+        [OCT_S8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT8,
+        [OCT_S16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT16,
+        [OCT_S32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT32,
+        [OCT_F64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE,
+        [OCT_S64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT64,
+    };
+    return types[dtype];
+}
+
+const char *oct_to_onnx_cast(oct_to_onnx_writer *w, const char *x, oct_dtype dtype)
+{
+    const char *y = OCT_TO_ONNX(w, "Cast", x);
+    oct_to_onnx_int_set(w, "to", element_type(dtype));
+    return y;
+}
+
+const char *oct_to_onnx_transpose(oct_to_onnx_writer *w, const char *x, int n, const int64_t *perm)
+{
+    const char *y = OCT_TO_ONNX(w, "Transpose", x);
+    oct_to_onnx_ints_set(w, "perm", n, perm);
+    return y;
+}
+
 const char *oct_to_onnx_mean(oct_to_onnx_writer *w, const char *x, int n, const int64_t *axes)
 {
     if (w->opset >= 18) return OCT_TO_ONNX(w, "ReduceMean", x, oct_to_onnx_list(w, n, axes));
@@ -192,6 +221,13 @@ void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s)
     OCT_TO_ONNX_INTS(w, "kernel_shape", s->kernel_h, s->kernel_w);
     OCT_TO_ONNX_INTS(w, "strides", s->stride_h, s->stride_w);
     OCT_TO_ONNX_INTS(w, "pads", s->pad_top, s->pad_left, s->pad_bottom, s->pad_right);
+}
+
+void oct_to_onnx_conv_set(oct_to_onnx_writer *w, const oct_conv_shape *s)
+{
+    oct_to_onnx_windows_set(w, s);
+    OCT_TO_ONNX_INTS(w, "dilations", s->dilation_h, s->dilation_w);
+    oct_to_onnx_int_set(w, "group", s->groups);
 }
 
 void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value)
@@ -222,27 +258,17 @@ const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *output, 
     return own;
 }
 
-static int32_t element_type(oct_dtype dtype)
+static size_t bytes_of(oct_dtype dtype, int ndim, const int64_t *dims)
 {
-    static const int32_t types[] = {
-        [OCT_F32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
-        [OCT_U8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
-        [OCT_U16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__UINT16,
-        [OCT_S8] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT8,
-        [OCT_S16] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT16,
-        [OCT_S32] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT32,
-        [OCT_F64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE,
-        [OCT_S64] = OCT_ONNX__TENSOR_PROTO__DATA_TYPE__INT64,
-    };
-    return types[dtype];
+    size_t bytes = oct_dtype_bytes(dtype);
+    for (int i = 0; i < ndim; i++)
+        bytes *= (size_t)dims[i];
+    return bytes;
 }
 
 const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
                                       int ndim, const int64_t *dims, const void *data)
 {
-    size_t bytes = oct_dtype_bytes(dtype);
-    for (int i = 0; i < ndim; i++)
-        bytes *= (size_t)dims[i];
     OctOnnx__TensorProto *t = TAKE(w, OctOnnx__TensorProto, OCT_ONNX__TENSOR_PROTO__INIT);
     const char *own =
         name ? copy_text(w, name)
@@ -255,7 +281,7 @@ const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, o
     t->data_type = element_type(dtype);
     t->name = copy_text(w, own);
     t->has_raw_data = true;
-    t->raw_data.len = bytes;
+    t->raw_data.len = bytes_of(dtype, ndim, dims);
     memcpy(&t->raw_data.data, &data, sizeof data); /* it is only read */
     append(w, &w->constants, t);
     return w->status == OCT_OK ? own : NULL;
@@ -264,10 +290,8 @@ const char *oct_to_onnx_kept_constant(oct_to_onnx_writer *w, const char *name, o
 const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
                                  const int64_t *dims, const void *data)
 {
-    size_t bytes = oct_dtype_bytes(dtype);
-    for (int i = 0; i < ndim; i++)
-        bytes *= (size_t)dims[i];
-    return oct_to_onnx_kept_constant(w, name, dtype, ndim, dims, copy_bytes(w, data, bytes));
+    return oct_to_onnx_kept_constant(w, name, dtype, ndim, dims,
+                                     copy_bytes(w, data, bytes_of(dtype, ndim, dims)));
 }
 
 const char *oct_to_onnx_scalar(oct_to_onnx_writer *w, float value)
@@ -285,11 +309,10 @@ static OctOnnx__TensorShapeProto__Dimension *make_dimension(oct_to_onnx_writer *
 {
     OctOnnx__TensorShapeProto__Dimension *d = TAKE(w, OctOnnx__TensorShapeProto__Dimension,
                                                    OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
-    char *batch = size < 0 ? copy_text(w, "batch") : NULL;
-    if (!d || w->status != OCT_OK) return NULL;
-    if (batch) {
+    if (!d) return NULL;
+    if (size < 0) {
         d->value_case = OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-        d->dim_param = batch;
+        d->dim_param = copy_text(w, "batch");
     } else {
         d->value_case = OCT_ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
         d->dim_value = size;

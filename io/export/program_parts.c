@@ -164,9 +164,9 @@ void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, co
     }
 }
 
-void oct_export_note_diff(oct_export_diff *diff, const oct_step *step)
+void oct_export_note_diff(oct_export_diff *diffs, int kind, const oct_step *step)
 {
-    if (diff->count++ == 0) diff->first = step->name;
+    if (diffs[kind].count++ == 0) diffs[kind].first = step->name;
 }
 
 oct_status oct_export_report_diffs(size_t n, const oct_export_diff *diffs, const char *const *words,

@@ -50,7 +50,8 @@ typedef struct oct_export_diff {
     int64_t count;
     const char *first;
 } oct_export_diff;
-void oct_export_note_diff(oct_export_diff *diff, const oct_step *step);
+/* Notes that a step differs in this way; kind: of a format's own list. */
+void oct_export_note_diff(oct_export_diff *diffs, int kind, const oct_step *step);
 /* Adds a line for each of n kinds of deviation that has occurred: the first such step, and the words for the kind. */
 oct_status oct_export_report_diffs(size_t n, const oct_export_diff *diffs, const char *const *words,
                                    oct_text *notices);

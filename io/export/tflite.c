@@ -42,11 +42,17 @@ int oct_to_tflite_tensor(oct_to_tflite_writer *w, oct_tflite_type type, int ndim
                          const int64_t *dims, oct_tflite_quant quant)
 {
     char name[NAME_BYTES];
-    oct_tflite_tensor t = {
-        .number = (int)w->tensors.count, .type = type, .ndim = ndim, .axis = quant.axis};
+    oct_tflite_tensor t = {.number = (int)w->tensors.count,
+                           .type = type,
+                           .ndim = ndim,
+                           .axis = quant.axis,
+                           .bytes = type == OCT_TFLITE_S8 || type == OCT_TFLITE_U8 ? 1 : 4};
     OCT_ASSERT(ndim <= OCT_TFLITE_DIMS);
     if (w->status != OCT_OK) return OCT_TFLITE_NONE;
-    if (ndim > 0) memcpy(t.dims, dims, (size_t)ndim * sizeof *dims);
+    for (int i = 0; i < ndim; i++) {
+        t.dims[i] = dims[i];
+        t.bytes *= (size_t)dims[i];
+    }
     snprintf(name, sizeof name, "%s/%zu", w->layer, w->tensors.count);
     t.name = oct_to_tflite_alloc(w, name, strlen(name) + 1);
     if (quant.codes) {
@@ -65,12 +71,7 @@ int oct_to_tflite_constant(oct_to_tflite_writer *w, oct_tflite_type type, int nd
                            const int64_t *dims, oct_tflite_quant quant, const void *data)
 {
     const int number = oct_to_tflite_tensor(w, type, ndim, dims, quant);
-    if (w->status != OCT_OK) return OCT_TFLITE_NONE;
-    oct_tflite_tensor *t = oct_to_tflite_at(w, number);
-    t->bytes = type == OCT_TFLITE_S8 || type == OCT_TFLITE_U8 ? 1 : 4;
-    for (int i = 0; i < ndim; i++)
-        t->bytes *= (size_t)dims[i];
-    t->data = data;
+    if (w->status == OCT_OK) oct_to_tflite_at(w, number)->data = data;
     return number;
 }
 
@@ -144,12 +145,6 @@ static const char *const diff_words[] = {
 #undef X
 };
 
-void oct_to_tflite_note_diff(oct_to_tflite_program *p, oct_to_tflite_diff_kind kind,
-                             const oct_step *step)
-{
-    oct_export_note_diff(&p->diffs[kind], step);
-}
-
 int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value)
 {
     const oct_value *v = &p->program->values[value];
@@ -171,6 +166,12 @@ int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_
     return oct_to_tflite_apply(w, OCT_TFLITE_RESHAPE,
                                OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, ndim, sizes)),
                                oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+int oct_to_tflite_output(oct_to_tflite_program *p, const oct_step *step, int y)
+{
+    const oct_value *v = &p->program->values[step->output];
+    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, v->h, v->w, v->c});
 }
 
 int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, int64_t h, int64_t w,

@@ -229,10 +229,7 @@ static void find_uses(const oct_to_tflite_writer *w, oct_interval *uses)
 {
     for (size_t i = 0; i < w->tensors.count; i++) {
         const oct_tflite_tensor *t = w->tensors.item[i];
-        int64_t bytes = t->type == OCT_TFLITE_S8 || t->type == OCT_TFLITE_U8 ? 1 : 4;
-        for (int d = 0; d < t->ndim; d++)
-            bytes *= t->dims[d];
-        uses[i] = (oct_interval){.first = -1, .bytes = oct_round_up(bytes, 16)};
+        uses[i] = (oct_interval){.first = -1, .bytes = oct_round_up((int64_t)t->bytes, 16)};
     }
     for (size_t i = 0; i < w->inputs.count; i++)
         extend_interval(&uses[((const oct_tflite_tensor *)w->inputs.item[i])->number], 0);

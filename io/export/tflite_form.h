@@ -89,8 +89,8 @@ typedef struct oct_tflite_tensor {
     int64_t zero_point;
     int axis;
     const char *name;
+    size_t bytes;     /* of its numbers, of a sample */
     const void *data; /* NULL: no constant */
-    size_t bytes;
     int64_t buffer; /* of the file: a constant's own, set when this is written; 0: the empty one */
 } oct_tflite_tensor;
 
@@ -230,14 +230,14 @@ extern oct_to_tflite_write *const oct_to_tflite_code_steps[OCT_STEP_KINDS];
 
 /* These are what writers of steps share. */
 
-void oct_to_tflite_note_diff(oct_to_tflite_program *p, oct_to_tflite_diff_kind kind,
-                             const oct_step *step);
 /* A tensor for a value, (1, H, W, C). */
 int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value);
 /* The tensor of a step's input, as (1, h, w, c). */
 int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, int64_t h, int64_t w,
                         int64_t c);
 int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_t *dims);
+/* y as the step's output, (1, H, W, C). */
+int oct_to_tflite_output(oct_to_tflite_program *p, const oct_step *step, int y);
 /* The real values of a tensor of codes. */
 int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x);
 /* Clips codes to bounds (counted from the zero point) where these are narrower than signed bytes. */

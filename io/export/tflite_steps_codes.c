@@ -81,7 +81,6 @@ int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
     const float zero = 0;
     const int8_t byte = (int8_t)(code - OCT_TFLITE_SIGN);
     const bool floats = number->type == OCT_TFLITE_FLOAT;
-    number->bytes = floats ? sizeof zero : sizeof byte;
     number->data = oct_to_tflite_alloc(w, floats ? (const void *)&zero : &byte, number->bytes);
     return oct_to_tflite_apply(w, OCT_TFLITE_PADV2, OCT_TO_TFLITE_INPUTS(x, sizes, fill),
                                oct_to_tflite_like(w, x, 4, dims), OCT_TO_TFLITE_NO_OPTIONS);
@@ -149,8 +148,7 @@ static int write_relu(oct_to_tflite_program *p, const oct_step *step)
 
 static int write_reshape(oct_to_tflite_program *p, const oct_step *step)
 {
-    const oct_value *v = &p->program->values[step->output];
-    return oct_to_tflite_input(p, step, 0, v->h, v->w, v->c);
+    return oct_to_tflite_output(p, step, p->values[step->input[0]]);
 }
 
 /* A constant is put around by PADV2; in other modes each row, column and channel is read by its place. */
@@ -225,15 +223,14 @@ static int read_by_index(oct_to_tflite_writer *w, int x, int64_t numel, int64_t 
 static int write_move(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
-    const oct_value *out = &p->program->values[step->output];
-    const int64_t n = oct_value_numel(out);
+    const int64_t n = oct_value_numel(&p->program->values[step->output]);
     int32_t *index = oct_to_tflite_alloc(p->w, NULL, (size_t)n * sizeof *index);
     if (!index) return OCT_TFLITE_NONE;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)oct_move_source(&step->move, i);
     const int y =
         read_by_index(p->w, p->values[step->input[0]], oct_value_numel(in), in->c, index, n);
-    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
+    return oct_to_tflite_output(p, step, y);
 }
 
 /* Gives input i of a concat in codes of the output, by a table where their qparams differ. */
@@ -277,14 +274,13 @@ static int write_concat(oct_to_tflite_program *p, const oct_step *step)
 static int write_argmax(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_value *in = &p->program->values[step->input[0]];
-    const oct_value *out = &p->program->values[step->output];
     const int32_t axis = 3;
     const int y = oct_to_tflite_apply(
         p->w, OCT_TFLITE_ARG_MAX,
         OCT_TO_TFLITE_INPUTS(p->values[step->input[0]], oct_to_tflite_list(p->w, 0, &axis)),
         oct_to_tflite_tensor(p->w, OCT_TFLITE_S32, 3, (int64_t[]){1, in->h, in->w}, no_quant),
         OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S32}));
-    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
+    return oct_to_tflite_output(p, step, y);
 }
 
 /* The position on a side of `in` pixels, in floats, from which TFLite reads output pixel `at`. */
@@ -346,7 +342,7 @@ static int write_interpolate(oct_to_tflite_program *p, const oct_step *step)
     }
     if (oct_is_bilinear(mode) &&
         !(mixes_equally(mode, s->in_h, s->out_h) && mixes_equally(mode, s->in_w, s->out_w)))
-        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_BILINEAR, step);
+        oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_BILINEAR, step);
     const int size = OCT_TO_TFLITE_LIST(p->w, (int32_t)s->out_h, (int32_t)s->out_w);
     const int first = nearest ? 0 : 2; /* two fields of linear ones are gone */
     return oct_to_tflite_apply(

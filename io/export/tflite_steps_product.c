@@ -77,8 +77,9 @@ static bool note_whole_multipliers(oct_to_tflite_program *p, const oct_step *ste
 {
     const oct_rounding_row *rounding = oct_rounding_of(p->program->requantizer);
     if (!rounding->constants_of || rounding->shifts) return false;
-    oct_to_tflite_note_diff(
-        p, rounding->is_tflm ? OCT_TO_TFLITE_DIFF_TWICE : OCT_TO_TFLITE_DIFF_MULTIPLIER, step);
+    oct_export_note_diff(
+        p->diffs, rounding->is_tflm ? OCT_TO_TFLITE_DIFF_TWICE : OCT_TO_TFLITE_DIFF_MULTIPLIER,
+        step);
     return true;
 }
 
@@ -90,7 +91,7 @@ static int write_quantize(oct_to_tflite_program *p, const oct_step *step)
     if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
     if (type == OCT_TFLITE_S8) return x;
     if (step->quantize.quotient && !note_whole_multipliers(p, step))
-        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_QUOTIENT, step);
+        oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_QUOTIENT, step);
     const int y = quantize_to(p, step->output, x);
     return oct_to_tflite_clip(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
@@ -306,24 +307,18 @@ static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int 
     if (step->num_inputs == 1) return add_conv(p, step, x, true, activation);
     const int y = add_conv(p, step, x, true, ACT_NONE);
     const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
-    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_ADDEND, step);
+    oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_ADDEND, step);
     const layer l = {.p = p, .step = step, .floats = true};
     return oct_to_tflite_apply(
         p->w, OCT_TFLITE_ADD, OCT_TO_TFLITE_INPUTS(y, oct_to_tflite_dequantize(p, addend)),
         make_output(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
 }
 
-static int reshape_to_value(oct_to_tflite_program *p, const oct_step *step, int y)
-{
-    const oct_value *v = &p->program->values[step->output];
-    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, v->h, v->w, v->c});
-}
-
 /* XNNPACK takes multipliers in [2^-32, 2^8) and ratios of sums in [2^-10, 2^8). */
 static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ratio, float least)
 {
     if (!(ratio >= least && ratio < 256.0f))
-        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_RATIO, step);
+        oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_RATIO, step);
 }
 
 static int write_conv(oct_to_tflite_program *p, const oct_step *step)
@@ -333,12 +328,12 @@ static int write_conv(oct_to_tflite_program *p, const oct_step *step)
         find_activation(oct_step_output(p->program, step), step->conv.lo, step->conv.hi, &clip);
     float range[2] = {INFINITY, 0}; /* least and greatest multiplier */
     if (step->num_inputs > 1) {
-        const int y =
-            quantize_to(p, step->output, reshape_to_value(p, step, compute_in_float(p, step, 0)));
+        const int y = quantize_to(p, step->output,
+                                  oct_to_tflite_output(p, step, compute_in_float(p, step, 0)));
         return oct_to_tflite_clip(p, step->output, y, step->conv.lo, step->conv.hi);
     }
     if (oct_export_halves_differ(p->program, step))
-        oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SHIFT, step);
+        oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_SHIFT, step);
     for (int64_t o = 0; o < step->conv.shape.out_c; o++) {
         range[0] = fminf(range[0], step->conv.multiplier[o]);
         range[1] = fmaxf(range[1], step->conv.multiplier[o]);
@@ -346,7 +341,7 @@ static int write_conv(oct_to_tflite_program *p, const oct_step *step)
     if (!note_whole_multipliers(p, step))
         check_ratio(p, step, range[0] < 0x1p-32f ? range[0] : range[1], 0x1p-32f);
     const int y =
-        reshape_to_value(p, step, add_conv(p, step, input_plane(p, step), false, activation));
+        oct_to_tflite_output(p, step, add_conv(p, step, input_plane(p, step), false, activation));
     return clip ? oct_to_tflite_clip(p, step->output, y, step->conv.lo, step->conv.hi) : y;
 }
 
@@ -355,8 +350,8 @@ static int write_conv_float(oct_to_tflite_program *p, const oct_step *step)
     const int activation = step->conv.hi == 6   ? ACT_RELU6
                            : step->conv.hi != 0 ? ACT_RELU
                                                 : ACT_NONE;
-    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_FLOAT, step);
-    return reshape_to_value(p, step, compute_in_float(p, step, activation));
+    oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_FLOAT, step);
+    return oct_to_tflite_output(p, step, compute_in_float(p, step, activation));
 }
 
 /* Writes an operator of two values of codes; either may be broadcast to the other. */
@@ -388,7 +383,7 @@ static int write_add(oct_to_tflite_program *p, const oct_step *step)
     if (!note_whole_multipliers(p, step)) {
         if (!one_scale && (sum->ma != tflite_sum.ma || sum->shift != tflite_sum.shift ||
                            (sum->mb < 0 ? -sum->mb : sum->mb) != tflite_sum.mb))
-            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SUM, step);
+            oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_SUM, step);
         check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
         check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
     }
@@ -402,9 +397,9 @@ static int write_mul(oct_to_tflite_program *p, const oct_step *step)
                       y = p->program->values[step->output].q;
     if (!note_whole_multipliers(p, step)) {
         if (oct_export_halves_differ(p->program, step))
-            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SHIFT, step);
+            oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_SHIFT, step);
         else if (step->mul.offset_first || step->mul.factor != oct_qmul_factor_float(a, b, y))
-            oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_PRODUCT, step);
+            oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_PRODUCT, step);
         check_ratio(p, step, step->mul.factor, 0x1p-16f);
     }
     return write_binary(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
@@ -420,7 +415,7 @@ static int add_pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_o
         oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, s->out_h, s->out_w, s->out_c}),
         OCT_TO_TFLITE_OPTIONS({0, 1, padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
                               {3, 4, s->kernel_w}, {4, 4, s->kernel_h}, {5, 1, ACT_NONE}));
-    return reshape_to_value(p, step, y);
+    return oct_to_tflite_output(p, step, y);
 }
 
 static int write_max_pool(oct_to_tflite_program *p, const oct_step *step)
@@ -450,7 +445,7 @@ static int write_avg_pool(oct_to_tflite_program *p, const oct_step *step)
                               oct_step_input(p->program, step, 0)->q.zero_point);
     else if (pads)
         padding = SAME;
-    if (!step->pool.of_codes) oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_AVERAGE, step);
+    if (!step->pool.of_codes) oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_AVERAGE, step);
     return add_pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
 }
 
@@ -466,9 +461,9 @@ static int write_softmax(oct_to_tflite_program *p, int x)
 
 static int write_softmax_step(oct_to_tflite_program *p, const oct_step *step)
 {
-    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_SOFTMAX, step);
+    oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_SOFTMAX, step);
     const int y = write_softmax(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
-    return quantize_to(p, step->output, reshape_to_value(p, step, y));
+    return quantize_to(p, step->output, oct_to_tflite_output(p, step, y));
 }
 
 /* Writes a float layer: only of softmax, with which classifiers end. */
@@ -479,8 +474,8 @@ static int write_float_fallback(oct_to_tflite_program *p, const oct_step *step)
                                   "%s: stays float, and no operator of TFLite is written for %s; "
                                   "quantize it, or take --format onnx, which has float layers",
                                   step->name, step->fallback->type);
-    oct_to_tflite_note_diff(p, OCT_TO_TFLITE_DIFF_FALLBACK, step);
-    return reshape_to_value(p, step, write_softmax(p, p->values[step->input[0]]));
+    oct_export_note_diff(p->diffs, OCT_TO_TFLITE_DIFF_FALLBACK, step);
+    return oct_to_tflite_output(p, step, write_softmax(p, p->values[step->input[0]]));
 }
 
 oct_to_tflite_write *const oct_to_tflite_product_steps[OCT_STEP_KINDS] = {
