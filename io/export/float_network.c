@@ -137,41 +137,30 @@ void oct_float_network_close(oct_float_network *network)
     *network = (oct_float_network){.folded = 0};
 }
 
-/* Walks over what the model has become and marks the owners that are there. */
-typedef struct search {
-    oct_float_network *network;
-    bool *found; /* by owner */
-} search;
-
 /* Marks a module of the prepared model that was an owner before. */
 static oct_status mark_owner(void *user, oct_module *module)
 {
-    const search *s = user;
-    const int64_t i = owner_of(s->network, module);
-    if (i >= 0 && s->network->owners[i].type == module->type) s->found[i] = true;
+    oct_float_network *network = user;
+    const int64_t i = owner_of(network, module);
+    if (i >= 0) network->owners[i].found |= network->owners[i].type == module->type;
     return OCT_OK;
 }
 
 oct_status oct_float_network_find(oct_float_network *network, oct_module *root)
 {
-    search s = {.network = network};
-    OCT_TRY(oct_alloc(&s.found, network->num_owners, sizeof *s.found));
-    oct_status status = oct_module_walk(root, mark_owner, &s);
-    for (size_t i = 0; status == OCT_OK && i < network->num_owners; i++) {
+    OCT_TRY(oct_module_walk(root, mark_owner, network));
+    for (size_t i = 0; i < network->num_owners; i++) {
         oct_float_network_owner *owner = &network->owners[i];
-        if (s.found[i]) continue;
-        if (strcmp(owner->type->name, "batch_norm") == 0) {
-            owner->module = NULL;
-            network->folded++;
-        } else {
-            status = oct_fail_add(OCT_PREPARE,
-                                  "%s: prepare has replaced this %s, so its parameters have no "
-                                  "float form; export a checkpoint of the float phase",
-                                  owner->path, owner->type->name);
-        }
+        if (owner->found) continue;
+        if (strcmp(owner->type->name, "batch_norm") != 0)
+            return oct_fail_add(OCT_PREPARE,
+                                "%s: prepare has replaced this %s, so its parameters have no float "
+                                "form; export a checkpoint of the float phase",
+                                owner->path, owner->type->name);
+        owner->module = NULL;
+        network->folded++;
     }
-    oct_free(&s.found);
-    return status;
+    return OCT_OK;
 }
 
 static void add_array(oct_float_layer *layer, const char *name, const oct_tensor *tensor)

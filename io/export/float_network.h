@@ -59,6 +59,7 @@ typedef struct oct_float_network_owner {
         *module; /* NULL: gone, such as a batch norm that was folded into its convolution */
     const oct_module_type *type;
     char *path;
+    bool found; /* in the prepared model */
 } oct_float_network_owner;
 
 typedef struct oct_float_network {

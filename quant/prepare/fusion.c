@@ -16,24 +16,15 @@
 #define RELU6 OCT_MEMBER_RELU6
 #define CLIP OCT_MEMBER_CLIP
 
-static const oct_fusion fusions[] = {
+const oct_fusion oct_fusions[] = {
 #define OCT_FUSION(title, ...)                                                                     \
     {.name = #title,                                                                               \
      .members = {__VA_ARGS__},                                                                     \
      .count = (int)OCT_COUNT(((const oct_member[]){__VA_ARGS__}))},
 #include "quant/prepare/fusion_list.def"
 #undef OCT_FUSION
+    {.name = NULL},
 };
-
-size_t oct_fusion_count(void)
-{
-    return OCT_COUNT(fusions);
-}
-
-const oct_fusion *oct_fusion_at(size_t i)
-{
-    return &fusions[i];
-}
 
 oct_member oct_member_of(const oct_module_type *type)
 {
@@ -214,8 +205,7 @@ static oct_status refuse_unknown_order(const list *l)
         OCT_TRY(oct_text_add(&members, "%s%s (%s)", i > 0 ? ", " : "", l->names[i],
                              l->modules[i]->type->name));
     for (int differ = 0; differ <= 2 * OCT_MAX_MEMBERS; differ++)
-        for (size_t f = 0; f < oct_fusion_count(); f++) {
-            const oct_fusion *fusion = oct_fusion_at(f);
+        for (const oct_fusion *fusion = oct_fusions; fusion->name; fusion++) {
             fit = (int)oct_max_i64(fit, count_common_members(l, fusion));
             if (count_different_members(l, fusion) == differ && found < NEAREST)
                 OCT_TRY(oct_text_add(&nearest, "%s%s", found++ > 0 ? ", " : "", fusion->name));
@@ -236,11 +226,8 @@ static oct_status find_fusion(list *l, bool drop_hooks)
             return oct_fail_add(OCT_PREPARE, "%s is fused already (%s); leave it out", l->names[i],
                                 type->name);
     }
-    for (size_t f = 0; f < oct_fusion_count() && !l->fusion; f++) {
-        const oct_fusion *fusion = oct_fusion_at(f);
-        if (fusion->count == l->count && count_common_members(l, fusion) == l->count)
-            l->fusion = fusion;
-    }
+    for (const oct_fusion *f = oct_fusions; f->name && !l->fusion; f++)
+        if (f->count == l->count && count_common_members(l, f) == l->count) l->fusion = f;
     if (!l->fusion) return refuse_unknown_order(l);
     OCT_TRY(oct_members_agree(l->modules, l->count));
     return drop_hooks ? OCT_OK : oct_fusion_check_hooks(l->modules, l->count);
@@ -296,7 +283,7 @@ static oct_status fuse_list(oct_module **root, list *l)
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
         oct_drop_hooks(l->modules[i], i > 0, i < l->count - 1);
         oct_module *old = l->modules[i];
-        if (status == OCT_OK) status = oct_replace_by_identity(root, old, &l->modules[i]);
+        status = oct_replace_by_identity(root, old, &l->modules[i]);
         if (status == OCT_OK) taken[i] = old;
     }
     if (status == OCT_OK) status = make_fused(l->fusion, taken, &made);

@@ -23,8 +23,7 @@ typedef struct oct_fusion {
     int count;
 } oct_fusion;
 
-size_t oct_fusion_count(void);
-const oct_fusion *oct_fusion_at(size_t i); /* longest first */
+extern const oct_fusion oct_fusions[]; /* longest first, up to one without a name */
 
 oct_member oct_member_of(const oct_module_type *type); /* of a float module; NULL is fine */
 bool oct_fusion_has(const oct_fusion *fusion, oct_member member);

@@ -328,8 +328,7 @@ static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int
         rival = g->values[norm->called_input[oct_graph_mode_of(norm)][0]].producer;
     }
     if (rival <= head || plan->nodes[rival].role != OCT_ROLE_LAYER) return false;
-    for (size_t f = 0; f < oct_fusion_count(); f++) {
-        const oct_fusion *fusion = oct_fusion_at(f);
+    for (const oct_fusion *fusion = oct_fusions; fusion->name; fusion++) {
         match m;
         if (oct_fusion_has(fusion, OCT_MEMBER_ADD) && match_fusion(plan, fusion, rival, &m) &&
             m.member[oct_fusion_runs_at(fusion)] == add)
@@ -364,22 +363,17 @@ static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t
 static const char *const mode_names[OCT_MODES] = {
     [OCT_MODE_EVALUATION] = "evaluation", [OCT_MODE_TRAINING] = "training"};
 
-/* A member, and the one that follows it. */
-typedef struct pair {
-    const oct_module *first, *next;
-} pair;
-
-/* Checks a call of a pair: the second module gets what the first one has made, and nothing else does. */
-static bool check_pair_call(oct_prepare_plan *plan, const pair *p, const oct_graph_node *node,
-                            oct_mode mode)
+/* Checks a call of a member or of the next one: this gets what the first one has made, and nothing else does. */
+static bool check_pair_call(oct_prepare_plan *plan, const oct_module *one, const oct_module *two,
+                            const oct_graph_node *node, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
     char first[256], next[256], other[OCT_CALL_BYTES];
     const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
     const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
-    oct_module_path(p->first, first);
-    oct_module_path(p->next, next);
-    if (node->called == p->next && (producer < 0 || g->nodes[producer].called != p->first)) {
+    oct_module_path(one, first);
+    oct_module_path(two, next);
+    if (node->called == two && (producer < 0 || g->nodes[producer].called != one)) {
         OCT_PROBLEM(
             plan,
             "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
@@ -387,7 +381,7 @@ static bool check_pair_call(oct_prepare_plan *plan, const pair *p, const oct_gra
             next, first, mode_names[mode], oct_graph_producer_text(g, value, other));
         return false;
     }
-    if (node->called == p->first && (user < 0 || g->nodes[user].called != p->next)) {
+    if (node->called == one && (user < 0 || g->nodes[user].called != two)) {
         OCT_PROBLEM(plan,
                     "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name "
                     "only modules that pass their output to the next one and nowhere else",
@@ -403,16 +397,15 @@ static oct_status check_pair(void *user, oct_module *module)
 {
     oct_prepare_plan *plan = user;
     const oct_graph *g = plan->graph;
-    pair p = {NULL, module};
-    if (module->type == &oct_identity_type) p.first = ((oct_identity_module *)module)->follows;
+    const oct_module *first = NULL;
+    if (module->type == &oct_identity_type) first = ((oct_identity_module *)module)->follows;
     if (module->type == &oct_qat_conv_type && ((oct_qat_conv *)module)->operand)
-        p.first = &((oct_qat_conv *)module)->operand->base;
-    for (size_t i = 0; p.first && i < g->num_nodes; i++) {
+        first = &((oct_qat_conv *)module)->operand->base;
+    for (size_t i = 0; first && i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         bool fits = true; /* what is wrong in both modes is said once */
-        for (int mode = 0; mode < OCT_MODES && fits; mode++) {
-            if (node->in[mode]) fits = check_pair_call(plan, &p, node, (oct_mode)mode);
-        }
+        for (int mode = 0; mode < OCT_MODES && fits; mode++)
+            if (node->in[mode]) fits = check_pair_call(plan, first, module, node, (oct_mode)mode);
     }
     return OCT_OK;
 }
@@ -424,9 +417,9 @@ static oct_status fuse_nodes(oct_prepare_plan *plan)
     bool automatic = plan->options->method != OCT_METHOD_EAGER;
     OCT_TRY(oct_module_walk(*plan->root, check_pair, plan));
     if (plan->problems > 0) return OCT_PREPARE;
-    for (size_t f = 0; automatic && f < oct_fusion_count(); f++)
+    for (const oct_fusion *f = oct_fusions; automatic && f->name; f++)
         for (size_t i = 0; i < g->num_nodes; i++)
-            try_fusion(plan, oct_fusion_at(f), (int64_t)i);
+            try_fusion(plan, f, (int64_t)i);
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         if (!oct_prepare_runs_here(plan, (int64_t)i))

@@ -248,11 +248,6 @@ oct_status oct_report_write(oct_text *text, const oct_module *root)
 
 /* The module tree: a module on each line, with the quantizer of each tensor and of each weight where it belongs. */
 
-static oct_status add_indent(oct_text *text, int depth)
-{
-    return oct_text_add(text, "%*s", 2 * depth, "");
-}
-
 /* Writes by what scales weights are quantized in the next step. */
 static oct_status add_weight_line(oct_text *text, const oct_qat_conv *conv, int depth)
 {
@@ -266,8 +261,7 @@ static oct_status add_weight_line(oct_text *text, const oct_qat_conv *conv, int 
         max = fmaxf(max, scale[c]);
     }
     oct_free(&scale);
-    OCT_TRY(add_indent(text, depth));
-    OCT_TRY(oct_text_add(text, "(weight_fake_quant): fake_quant("));
+    OCT_TRY(oct_text_add(text, "%*s(weight_fake_quant): fake_quant(", 2 * depth, ""));
     if (wq)
         OCT_TRY(oct_text_add(text, "kind=%s%s, ", wq->kind->name, wq->scale ? ", learned" : ""));
     return oct_text_add(text,
@@ -291,21 +285,17 @@ static oct_status add_children(oct_text *text, const oct_module *module, int dep
     char path[256];
     const oct_qat_conv *conv =
         module->type == &oct_qat_conv_type ? (const oct_qat_conv *)module : NULL;
-    if (conv && conv->borrows) {
-        OCT_TRY(add_indent(text, depth));
-        OCT_TRY(oct_text_add(text, "(weights): those of %s\n",
+    if (conv && conv->borrows)
+        OCT_TRY(oct_text_add(text, "%*s(weights): those of %s\n", 2 * depth, "",
                              oct_module_path(conv->layer->parent, path)));
-    }
     for (size_t i = 0; i < module->num_children; i++)
         if ((*module->children[i].slot)->type != &oct_weight_fake_quant_type)
             OCT_TRY(add_module(text, *module->children[i].slot, depth));
     const oct_module *fq = is_prepared(module) ? ((const oct_quantized *)module)->fake_quant : NULL;
-    if (is_prepared(module) && (!fq || fq->parent != module)) { /* not one of its children */
-        OCT_TRY(add_indent(text, depth));
-        OCT_TRY(fq ? oct_text_add(text, "(fake_quant): shared with %s\n",
-                                  oct_module_path(fq->parent, path))
-                   : oct_text_add(text, "(fake_quant): none, the output stays float\n"));
-    }
+    if (is_prepared(module) && (!fq || fq->parent != module)) /* not one of its children */
+        OCT_TRY(oct_text_add(text, "%*s(fake_quant): %s%s\n", 2 * depth, "",
+                             fq ? "shared with " : "none, the output stays float",
+                             fq ? oct_module_path(fq->parent, path) : ""));
     if (conv && !conv->borrows) OCT_TRY(add_weight_line(text, conv, depth));
     return OCT_OK;
 }
@@ -314,15 +304,14 @@ static oct_status add_children(oct_text *text, const oct_module *module, int dep
 static oct_status add_module(oct_text *text, const oct_module *module, int depth)
 {
     char about[512];
-    OCT_TRY(add_indent(text, depth));
+    OCT_TRY(oct_text_add(text, "%*s", 2 * depth, ""));
     if (module->parent) OCT_TRY(oct_text_add(text, "(%s): ", module->name));
     oct_module_describe(module, about, sizeof(about));
     OCT_TRY(oct_text_add(text, "%s(%s", module->type->name, about));
     if (module->num_children == 0 && !is_prepared(module)) return oct_text_add(text, ")\n");
     OCT_TRY(oct_text_add(text, "\n"));
     OCT_TRY(add_children(text, module, depth + 1));
-    OCT_TRY(add_indent(text, depth));
-    return oct_text_add(text, ")\n");
+    return oct_text_add(text, "%*s)\n", 2 * depth, "");
 }
 
 oct_status oct_tree_write(oct_text *text, const oct_module *root)

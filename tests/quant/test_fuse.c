@@ -174,12 +174,12 @@ static oct_status make_member(oct_module **m, oct_member member, int64_t channel
 Test(fuse, by_prepare_takes_every_line_of_the_list)
 {
     static const oct_module_type type = {.name = "chain_net", .forward = chain_forward};
-    for (size_t k = 0; k < oct_fusion_count(); k++) {
+    for (const oct_fusion *fusion = oct_fusions; fusion->name; fusion++) {
         rig r;
         oct_module *root = NULL;
         OK(oct_module_alloc(&root, &type, sizeof(chain_net)));
         chain_net *m = (chain_net *)root;
-        m->fusion = oct_fusion_at(k);
+        m->fusion = fusion;
         CHILD(m, pool, oct_max_pool_create(&m->pool, oct_pool_geometry_of(2, 2, 0)));
         for (int i = 0; i < m->fusion->count; i++) {
             const char name[] = {'m', (char)('0' + i), '\0'};
