@@ -85,34 +85,35 @@ oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use
     return OCT_OK;
 }
 
-const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook)
+oct_call_name oct_call_text(const char *op, const char *path, bool hook)
 {
+    oct_call_name name;
     if (op)
-        snprintf(text, OCT_CALL_BYTES, "the op '%s'%s%s", op,
+        snprintf(name.text, sizeof name.text, "the op '%s'%s%s", op,
                  hook    ? " in a hook of "
                  : *path ? " in "
                          : "",
                  path);
     else
-        snprintf(text, OCT_CALL_BYTES, "%s", path);
-    return text;
+        snprintf(name.text, sizeof name.text, "%s", path);
+    return name;
 }
 
-const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES])
+oct_call_name oct_graph_node_text(const oct_graph_node *node)
 {
-    return oct_call_text(text, node->called ? NULL : node->op, node->path, node->hook);
+    return oct_call_text(node->called ? NULL : node->op, node->path, node->hook);
 }
 
-const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
-                                    char text[OCT_CALL_BYTES])
+oct_call_name oct_graph_producer_text(const oct_graph *graph, int64_t value)
 {
     int64_t producer = graph->values[value].producer;
-    if (producer >= 0) return oct_graph_node_text(&graph->nodes[producer], text);
+    if (producer >= 0) return oct_graph_node_text(&graph->nodes[producer]);
     int count = graph->num_inputs[OCT_MODE_TRAINING];
-    snprintf(text, OCT_CALL_BYTES, "the model's input");
+    oct_call_name name = {"the model's input"};
     for (int i = 0; i < count && count > 1; i++)
-        if (graph->inputs[i] == value) snprintf(text, OCT_CALL_BYTES, "the model's input %d", i);
-    return text;
+        if (graph->inputs[i] == value)
+            snprintf(name.text, sizeof name.text, "the model's input %d", i);
+    return name;
 }
 
 bool oct_graph_branches(const oct_graph *graph)

@@ -142,15 +142,17 @@ int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const
 /* Whether the forward does other things in training than in evaluation. */
 bool oct_graph_branches(const oct_graph *graph);
 
-enum { OCT_CALL_BYTES = 320 };
+/* The name of a call site or of what prepare puts there, as an argument of a message: oct_graph_node_text(node).text. */
+typedef struct oct_call_name {
+    char text[640];
+} oct_call_name;
 /* A call site in a sentence: "layer1.conv", "the op 'add' in layer1", "the op 'add' in a hook of
- * conv1". op NULL: the call of the module at `path`. Returns text. */
-const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook);
-const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES]);
+ * conv1". op NULL: the call of the module at `path`. */
+oct_call_name oct_call_text(const char *op, const char *path, bool hook);
+oct_call_name oct_graph_node_text(const oct_graph_node *node);
 /* Names what makes a value: a node, "the model's input", or "the model's input 1" of
  * several. */
-const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
-                                    char text[OCT_CALL_BYTES]);
+oct_call_name oct_graph_producer_text(const oct_graph *graph, int64_t value);
 
 /* Records what a model calls on the example, in both modes, as a graph to be prepared by this method. OCT_PREPARE naming
  * the call where two forwards differ outside of dynamic blocks. */

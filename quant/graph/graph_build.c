@@ -136,10 +136,11 @@ static oct_status refuse_different_runs(const oct_trace_scope *run, const char *
 static oct_status refuse_different_node(const oct_trace_scope *run, const oct_trace_node *traced,
                                         const oct_graph_node *first, const char *what)
 {
-    char one[OCT_CALL_BYTES], other[OCT_CALL_BYTES], text[2 * OCT_CALL_BYTES + 64];
-    oct_call_text(one, traced->module ? NULL : traced->op, traced->path, traced->hook);
-    snprintf(text, sizeof text, "%s %s (%s in the first run)", one, what,
-             oct_graph_node_text(first, other));
+    const char *op = traced->module ? NULL : traced->op;
+    char text[2 * sizeof(oct_call_name) + 64];
+    snprintf(text, sizeof text, "%s %s (%s in the first run)",
+             oct_call_text(op, traced->path, traced->hook).text, what,
+             oct_graph_node_text(first).text);
     return refuse_different_runs(run, text);
 }
 
@@ -295,7 +296,6 @@ static const oct_graph_node *next_static(const oct_graph *g, size_t *i)
 /* Fails where two forwards make different calls outside of dynamic blocks. */
 static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
 {
-    char one[OCT_CALL_BYTES], two[OCT_CALL_BYTES];
     for (size_t i = 0, j = 0;;) {
         const oct_graph_node *x = next_static(a, &i), *y = next_static(b, &j);
         if (!x && !y) return OCT_OK;
@@ -304,8 +304,8 @@ static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
                         "two forwards of the model differ: one calls %s where the other calls %s; "
                         "put what changes into a dynamic block (oct_dynamic_block_begin and _end) "
                         "and use jit or jit_strip",
-                        x ? oct_graph_node_text(x, one) : "nothing more",
-                        y ? oct_graph_node_text(y, two) : "nothing more");
+                        x ? oct_graph_node_text(x).text : "nothing more",
+                        y ? oct_graph_node_text(y).text : "nothing more");
     }
 }
 

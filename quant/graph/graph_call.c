@@ -162,7 +162,6 @@ void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...
 static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                         const oct_graph_call *call, const char *found)
 {
-    char wanted[OCT_CALL_BYTES];
     int odd = call->n == node->num_inputs ? odd_input(graph, node, call) : -1;
     if (call->n != node->num_inputs)
         oct_run_refuse(cx, true, "%s is called with %d inputs, but was recorded with %d", found,
@@ -170,7 +169,7 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
     else if (odd >= 0)
         oct_run_refuse(
             cx, true, "input %d of %s is not the value that was recorded, which comes from %s", odd,
-            found, oct_graph_producer_text(graph, recorded_input(graph, node, odd), wanted));
+            found, oct_graph_producer_text(graph, recorded_input(graph, node, odd)).text);
     else
         oct_run_refuse(cx, false,
                        "%s is called with other numbers (sizes, strides, ...) than were recorded; "
@@ -182,11 +181,12 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
 static void refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                         const oct_graph_call *call)
 {
-    char path[256] = "", found[OCT_CALL_BYTES], wanted[OCT_CALL_BYTES];
+    char path[256] = "";
     const oct_module *site = call->module ? call->module : call->caller;
     const int block = graph->run->block;
     if (site) oct_module_path(site, path);
-    oct_call_text(found, call->module ? NULL : call->op, path, call->hook);
+    const oct_call_name name = oct_call_text(call->module ? NULL : call->op, path, call->hook);
+    const char *found = name.text;
     if (node && is_call(node, call))
         refuse_form(cx, graph, node, call, found);
     else if (block == OCT_UNKNOWN_BLOCK)
@@ -196,7 +196,7 @@ static void refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph
                        found);
     else if (node)
         oct_run_refuse(cx, true, "%s is called where %s was recorded", found,
-                       oct_graph_node_text(node, wanted));
+                       oct_graph_node_text(node).text);
     else if (block != OCT_NO_BLOCK)
         oct_run_refuse(cx, false,
                        "%s is called where dynamic block '%s' was recorded to end; a block must "

@@ -47,7 +47,6 @@ static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, siz
 static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
     const oct_mode mode = oct_run_mode_at(graph, node);
-    char text[OCT_CALL_BYTES];
     oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
     for (int i = 0; i < node->num_inputs; i++) {
         /* A called module gets what its pre hooks get. */
@@ -57,7 +56,7 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
             return oct_context_fail(cx, OCT_PREPARE,
                                     "%s reads a value that is not made now; a hook computed it "
                                     "when the model was recorded, and must do so in each forward",
-                                    oct_graph_node_text(node, text));
+                                    oct_graph_node_text(node).text);
     }
     cx->module = node->caller;
     if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
@@ -103,7 +102,6 @@ static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *c
  * returns the output as float. */
 static oct_tensor *check_output(oct_context *cx, oct_graph *graph, oct_tensor *y)
 {
-    char wanted[OCT_CALL_BYTES];
     if (graph->run->block != OCT_NO_BLOCK)
         return oct_context_fail(cx, OCT_PREPARE,
                                 "a dynamic block was not ended; call oct_dynamic_block_end on "
@@ -111,14 +109,14 @@ static oct_tensor *check_output(oct_context *cx, oct_graph *graph, oct_tensor *y
     const oct_graph_node *node = oct_run_expected(graph);
     if (node)
         return oct_run_refuse(cx, true, "the forward ended before %s, which was recorded",
-                              oct_graph_node_text(node, wanted));
+                              oct_graph_node_text(node).text);
     const oct_mode mode = oct_run_mode(graph->root);
     int64_t output = oct_graph_resolve(graph, graph->output[mode], mode);
     bool codes = oct_run_is_codes(graph, y);
     if (codes && !oct_run_fits(graph, OCT_NO_BLOCK, output, y))
         return oct_run_refuse(
             cx, true, "the forward returns another value than was recorded, which comes from %s",
-            oct_graph_producer_text(graph, output, wanted));
+            oct_graph_producer_text(graph, output).text);
     if (codes && graph->values[y->graph_value].dequantize)
         y = oct_run_adapt(cx, graph, OCT_WANTS_FLOAT, y->graph_value, y);
     if (y) y->graph_value = -1;
@@ -193,7 +191,6 @@ static void mark_block(oct_interceptor *self, oct_context *cx, oct_module *modul
 {
     oct_graph *graph = (oct_graph *)self;
     struct oct_graph_run *run = graph->run;
-    char wanted[OCT_CALL_BYTES];
     if (!name) {
         const oct_graph_node *node = oct_run_expected(graph);
         if (run->block == OCT_NO_BLOCK)
@@ -202,7 +199,7 @@ static void mark_block(oct_interceptor *self, oct_context *cx, oct_module *modul
             oct_run_refuse(cx, false,
                            "dynamic block '%s' ends where %s was recorded; a block must call the "
                            "same operations each time it runs",
-                           graph->blocks[run->block].name, oct_graph_node_text(node, wanted));
+                           graph->blocks[run->block].name, oct_graph_node_text(node).text);
         run->block = OCT_NO_BLOCK;
         return;
     }

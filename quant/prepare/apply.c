@@ -184,11 +184,10 @@ static oct_status quantize_weights(const apply *w, int64_t at, oct_module *modul
     if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
         return OCT_OK;
     const oct_prepare_node *p = &w->plan->nodes[at];
-    char site[OCT_SITE_BYTES];
     const oct_status status =
         oct_qat_conv_quantize_weights(conv, p->qconfig.weight_fake_quant, w->plan->target);
     return status == OCT_OK ? OCT_OK
-                            : oct_fail_prefix("%s", oct_prepare_site_text(w->plan, at, site));
+                            : oct_fail_prefix("%s", oct_prepare_site_text(w->plan, at).text);
 }
 
 /* Makes the quantized module of what runs at a node, by the role of its first member. */

@@ -40,7 +40,6 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
 static void check_sum(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
-    char site[OCT_SITE_BYTES];
     for (int m = 0; m < p->num_members; m++) {
         const oct_graph_node *node = &plan->graph->nodes[p->member[m]];
         const char *type = oct_prepare_type(plan, p->member[m]);
@@ -52,7 +51,7 @@ static void check_sum(oct_prepare_plan *plan, int64_t at)
                 plan,
                 "%s: adds values of %lld channels, and target %s allows at most %lld; split "
                 "it, or set its qconfig to none (in a recipe, quant.float_layers)",
-                oct_prepare_site_text(plan, at, site), (long long)channels, plan->target->name,
+                oct_prepare_site_text(plan, at).text, (long long)channels, plan->target->name,
                 (long long)plan->target->max_channels);
     }
 }
@@ -68,15 +67,14 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
         called && p->role == OCT_ROLE_FUSED &&
         (called->type == &oct_qat_batch_norm_type ||
          (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm));
-    char name[OCT_CALL_BYTES];
     if (oct_prepare_member(plan, at, OCT_MEMBER_BN) < 0 && !fused_by_name) return;
-    oct_graph_node_text(&plan->graph->nodes[p->member[0]], name);
+    const oct_call_name name = oct_graph_node_text(&plan->graph->nodes[p->member[0]]);
     if (folds && layer && oct_module_is_tied(layer))
         OCT_PROBLEM(plan,
                     "%s: another layer has the same weights, so its batch norm cannot be folded "
                     "into them; keep it live (options.fold_batch_norm; in a recipe, "
                     "quant.batch_norm: live)",
-                    name);
+                    name.text);
     if (folds) return;
     if (layer && oct_target_lists(plan->target->per_tensor, layer->type->name))
         OCT_PROBLEM(
@@ -84,12 +82,12 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
             "%s: target %s has one scale for all weights of such a layer, and a live batch "
             "norm gives each channel its own; fold it (options.fold_batch_norm; in a recipe, "
             "quant.batch_norm: folded)",
-            name, plan->target->name);
+            name.text, plan->target->name);
     else if (oct_requantizer_shifts(plan->target->requantizer))
         OCT_PROBLEM(plan,
                     "%s: target %s shifts and cannot run a live batch norm; fold it "
                     "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
-                    name, plan->target->name);
+                    name.text, plan->target->name);
 }
 
 /* Refuses a layer that was fused by hand with an add, where the target has no such layer. */
@@ -201,7 +199,6 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_quant_rule *rule = plan->nodes[i].rule;
-    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->made;
     const int64_t *inputs = node->called_input[OCT_MODE_EVALUATION];
     if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
@@ -210,8 +207,8 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
             OCT_PROBLEM(plan,
                         "%s: computes with the class numbers of %s, which a deployed model only "
                         "returns; do it outside of the model",
-                        oct_graph_node_text(&plan->graph->nodes[i], name),
-                        oct_graph_producer_text(plan->graph, inputs[k], maker));
+                        oct_graph_node_text(&plan->graph->nodes[i]).text,
+                        oct_graph_producer_text(plan->graph, inputs[k]).text);
 }
 
 /* Refuses codes whose range no training step sees, at the first value of each group that has one scale. */
@@ -219,7 +216,6 @@ static void check_range(oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
     int64_t root = oct_prepare_group_of(plan, value), maker = g->values[value].producer;
-    char name[OCT_CALL_BYTES];
     if (root < 0 || root != value || plan->values[root].fixed) return;
     for (int64_t v = value; v < (int64_t)g->num_values; v++) {
         int64_t producer = g->values[v].producer;
@@ -231,7 +227,7 @@ static void check_range(oct_prepare_plan *plan, int64_t value)
         "%s: only evaluation makes its values, and nothing is observed there, so they could "
         "be quantized with no range; let training make them too, or set the qconfig of what "
         "reads them to none",
-        oct_graph_node_text(&plan->graph->nodes[maker], name));
+        oct_graph_node_text(&plan->graph->nodes[maker]).text);
 }
 
 /* Refuses what only training calls where it needs a module, because the forward's own operation
@@ -240,21 +236,20 @@ static void check_for_training(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_module_type *type = plan->nodes[i].type;
-    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     if (node->called || (type && type->args)) return;
-    oct_graph_node_text(&plan->graph->nodes[i], name);
+    const oct_call_name name = oct_graph_node_text(&plan->graph->nodes[i]);
     if (plan->options->method == OCT_METHOD_SYMBOLIC)
         OCT_PROBLEM(plan,
                     "%s has no module form, so the recorded graph could not run it; prepare with "
                     "jit or jit_strip",
-                    name);
+                    name.text);
     for (int k = 0; k < node->num_inputs; k++) {
         int64_t input = oct_prepare_input(plan, i, k);
         if (plan->values[input].codes)
             OCT_PROBLEM(plan,
                         "%s has no module form, but gets quantized values from %s; put a "
                         "DeQuantStub before it",
-                        name, oct_graph_producer_text(plan->graph, input, maker));
+                        name.text, oct_graph_producer_text(plan->graph, input).text);
     }
 }
 
@@ -262,7 +257,6 @@ static void check_for_training(oct_prepare_plan *plan, int64_t i)
 static void check_fallback(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
-    char name[OCT_CALL_BYTES];
     bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
     const oct_module *called = plan->graph->nodes[i].called;
     if (plan->nodes[p->runs_at].quantized || stub) return;
@@ -285,18 +279,18 @@ static void check_fallback(oct_prepare_plan *plan, int64_t i)
             "hold; make it a container, or give it parameters instead",
             plan->graph->nodes[i].path, called->type->name);
     if (p->type && p->type->args) return;
-    oct_graph_node_text(&plan->graph->nodes[i], name);
+    const oct_call_name name = oct_graph_node_text(&plan->graph->nodes[i]);
     if (!p->type)
         OCT_PROBLEM(
             plan,
             "%s has no module form, so it could be neither replaced nor deployed; compute it "
             "in an atomic module of your own, or outside of the model",
-            name);
+            name.text);
     else
         OCT_PROBLEM(plan,
                     "%s: its type %s has no list of arguments, so it could not be deployed; list "
                     "them in its spec (octet/nn.h)",
-                    name, p->type->name);
+                    name.text, p->type->name);
 }
 
 /* Notes that a hook keeps a layer from being fused with its batch norm. */
@@ -304,7 +298,6 @@ static void note_hook_reader(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     oct_mode mode = oct_graph_mode_of(node);
-    char name[OCT_CALL_BYTES];
     for (int k = 0; node->hook && k < node->num_inputs; k++) {
         int64_t producer = plan->graph->values[node->called_input[mode][k]].producer;
         oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
@@ -312,7 +305,7 @@ static void note_hook_reader(oct_prepare_plan *plan, int64_t i)
         if (oct_prepare_last_member(plan, p->runs_at) == producer && p->num_members > 1) continue;
         oct_prepare_keep_status(
             plan, oct_prepare_note(p, "is not fused with what follows: %s works on its output",
-                                   oct_graph_node_text(node, name)));
+                                   oct_graph_node_text(node).text));
     }
 }
 
@@ -381,7 +374,6 @@ static oct_status check_setters(oct_prepare_plan *plan)
     paths all = {0};
     const char **types = NULL;
     size_t num_types = 0;
-    char stub[OCT_STUB_PATH_BYTES];
     oct_status status;
     OCT_TRY_OUT(oct_alloc(&types, g->num_nodes + g->num_values, sizeof *types));
     OCT_TRY_OUT(oct_module_walk(*plan->root, add_module_path, &all));
@@ -392,7 +384,7 @@ static oct_status check_setters(oct_prepare_plan *plan)
     for (size_t v = 0; v < g->num_values; v++) {
         if (!plan->values[v].quantize) continue;
         types[num_types++] = oct_quant_stub_type.name;
-        OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v, stub)));
+        OCT_TRY_OUT(add_path(&all, oct_prepare_stub_path(plan, (int64_t)v).text));
     }
     if (oct_setters_check_words(o->setters, o->num_setters, (const char *const *)all.text,
                                 all.count, types, num_types) != OCT_OK)
@@ -412,14 +404,13 @@ static void check_carried(oct_prepare_plan *plan, const oct_graph_carried_use *u
     const oct_graph_node *node = &g->nodes[use->node];
     int64_t first = oct_graph_resolve(g, node->called_input[mode][use->input], mode);
     int64_t later = oct_graph_resolve(g, use->value, mode);
-    char maker[OCT_CALL_BYTES], name[OCT_CALL_BYTES];
     if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
     OCT_PROBLEM(plan,
                 "dynamic block '%s': %s gets %s values from %s in its first run and others later; "
                 "quantize all that enters the block (with a QuantStub before it) or nothing of it",
-                g->blocks[node->block].name, oct_graph_node_text(node, name),
+                g->blocks[node->block].name, oct_graph_node_text(node).text,
                 plan->values[first].codes ? "quantized" : "float",
-                oct_graph_producer_text(g, first, maker));
+                oct_graph_producer_text(g, first).text);
 }
 
 /* Refuses a block that ran once and turns floats into codes or codes into floats: it is unknown which of its inputs is its
@@ -456,7 +447,6 @@ oct_status oct_prepare_check(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
     const int64_t output = g->output[OCT_MODE_EVALUATION];
-    char maker[OCT_CALL_BYTES];
     OCT_TRY(check_setters(plan));
     check_any_qconfig(plan);
     if (g->values[output].shape.ndim == 0)
@@ -465,7 +455,7 @@ oct_status oct_prepare_check(oct_prepare_plan *plan)
             "the forward returns a loss in evaluation mode too, one number for the whole batch "
             "from %s, which cannot be deployed; return it in training mode only (self->training) "
             "and what the model predicts otherwise",
-            oct_graph_producer_text(g, output, maker));
+            oct_graph_producer_text(g, output).text);
     for (int64_t i = 0; i < (int64_t)g->num_nodes; i++) {
         note_hook_reader(plan, i);
         check_shared(plan, i);

@@ -26,7 +26,6 @@ static void quantize_node(oct_prepare_plan *plan, int64_t node)
 
 static void report_missing_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
-    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
     const int64_t producer = plan->graph->values[oct_prepare_input(plan, node, input)].producer;
     const oct_prepare_node *stub = producer < 0 ? NULL : &plan->nodes[producer];
@@ -37,34 +36,32 @@ static void report_missing_quant_stub(oct_prepare_plan *plan, int64_t node, int 
                     p->path, stub->path, stub->note, stub->path, p->path);
         return;
     }
-    oct_prepare_input_text(plan, node, input, maker);
+    const oct_call_name maker = oct_prepare_input_text(plan, node, input);
     OCT_PROBLEM(plan,
                 "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
                 "between %s and %s, or set the qconfig of %s to none:\n%s",
-                p->path, maker, maker, p->path, p->path,
-                oct_prepare_stub_line(p->parent, true, line));
+                p->path, maker.text, maker.text, p->path, p->path,
+                oct_prepare_stub_line(p->parent, true).text);
 }
 
 static void report_missing_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
-    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
-    oct_prepare_input_text(plan, node, input, maker);
+    const oct_call_name maker = oct_prepare_input_text(plan, node, input);
     OCT_PROBLEM(
         plan,
         "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
-        p->path, maker, p->note ? p->note : "stays float", maker, p->path,
-        oct_prepare_stub_line(p->parent, false, line));
+        p->path, maker.text, p->note ? p->note : "stays float", maker.text, p->path,
+        oct_prepare_stub_line(p->parent, false).text);
 }
 
 /* Notes why a node with a qconfig and a quantized form stays float. */
 static void note_float_input(oct_prepare_plan *plan, int64_t node)
 {
-    char maker[OCT_CALL_BYTES];
     oct_prepare_node *p = &plan->nodes[node];
     if (!p->eligible || plan->graph->nodes[node].num_inputs == 0) return;
     oct_prepare_keep_status(plan, oct_prepare_note(p, "stays float: what it gets from %s is float",
-                                                   oct_prepare_input_text(plan, node, 0, maker)));
+                                                   oct_prepare_input_text(plan, node, 0).text));
 }
 
 /* An op that is called between modules stays as it is on floats, and on codes if its rule needs no module. */
@@ -72,12 +69,11 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph_node *n = &plan->graph->nodes[node];
     oct_prepare_node *p = &plan->nodes[node];
-    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     if (!gets_any_codes(plan, node)) {
         note_float_input(plan, node);
         return;
     }
-    oct_graph_node_text(&plan->graph->nodes[node], name);
+    const oct_call_name name = oct_graph_node_text(&plan->graph->nodes[node]);
     if (p->rule && !p->rule->made) {
         p->quantized = true;
         p->codes = plan->values[n->output].codes = oct_prepare_scale(p) != OCT_SCALE_NONE;
@@ -87,19 +83,19 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
         OCT_PROBLEM(plan,
                     "%s gets quantized values from %s and has no quantized form; put a DeQuantStub "
                     "before it",
-                    name, oct_prepare_input_text(plan, node, 0, maker));
+                    name.text, oct_prepare_input_text(plan, node, 0).text);
         return;
     }
     if (n->hook)
         OCT_PROBLEM(plan,
                     "%s works on quantized values, and eager cannot put a module there; let the "
                     "hook pass what it gets through a DeQuantStub first, or prepare with jit",
-                    name);
+                    name.text);
     else
         OCT_PROBLEM(plan,
                     "%s works on quantized values, and eager cannot put a module there; give the "
                     "forward a module for it (oct_%s_create), or prepare with jit",
-                    name, p->type->name);
+                    name.text, p->type->name);
     p->codes = plan->values[n->output].codes = true;
 }
 
@@ -157,7 +153,6 @@ static void check_modes(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph *g = plan->graph;
     const oct_graph_node *n = &g->nodes[node];
-    char name[OCT_CALL_BYTES], a[OCT_CALL_BYTES], b[OCT_CALL_BYTES];
     for (int k = 0; n->in[OCT_MODE_EVALUATION] && n->in[OCT_MODE_TRAINING] && k < n->num_inputs;
          k++) {
         const int64_t evaluation = oct_graph_input(g, n, k, OCT_MODE_EVALUATION);
@@ -168,26 +163,24 @@ static void check_modes(oct_prepare_plan *plan, int64_t node)
             plan,
             "%s: gets %s values from %s in evaluation and %s ones from %s in training; call "
             "the same stubs in both modes",
-            oct_graph_node_text(n, name), codes ? "quantized" : "float",
-            oct_graph_producer_text(g, evaluation, a), codes ? "float" : "quantized",
-            oct_graph_producer_text(g, training, b));
+            oct_graph_node_text(n).text, codes ? "quantized" : "float",
+            oct_graph_producer_text(g, evaluation).text, codes ? "float" : "quantized",
+            oct_graph_producer_text(g, training).text);
     }
 }
 
 static void report_no_quant_stub(oct_prepare_plan *plan)
 {
-    char line[OCT_STUB_LINE_BYTES];
     OCT_PROBLEM(plan,
                 "the model has no QuantStub, so eager would quantize nothing; pass the input "
                 "through one, or prepare with jit:\n%s",
-                oct_prepare_stub_line(*plan->root, true, line));
+                oct_prepare_stub_line(*plan->root, true).text);
 }
 
 /* Quantizes what is between the user's stubs. Eager generates no stub, so each that is missing is a problem. */
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
-    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     bool quant = oct_prepare_has_role(plan, OCT_ROLE_QUANT_STUB);
     OCT_TRY(oct_prepare_check_stubs(plan));
     if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
@@ -209,11 +202,11 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
     for (int mode = 0; mode < OCT_MODES; mode++) {
         if (!plan->values[g->output[mode]].codes || (mode && g->output[mode] == g->output[0]))
             continue;
-        oct_graph_producer_text(plan->graph, g->output[mode], maker);
+        const oct_call_name maker = oct_graph_producer_text(plan->graph, g->output[mode]);
         OCT_PROBLEM(plan,
                     "the model's output is quantized: it comes from %s; put a DeQuantStub between "
                     "%s and the end of the forward:\n%s",
-                    maker, maker, oct_prepare_stub_line(*plan->root, false, line));
+                    maker.text, maker.text, oct_prepare_stub_line(*plan->root, false).text);
     }
     if (plan->problems == 0 && !quant) report_no_quant_stub(plan);
     return plan->status;

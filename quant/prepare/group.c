@@ -192,18 +192,18 @@ oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
     return producer < 0 ? *plan->root : plan->nodes[producer].parent;
 }
 
-const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
-                                  char text[OCT_STUB_PATH_BYTES])
+oct_call_name oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value)
 {
+    oct_call_name name;
     char path[256];
     const oct_module *parent = oct_prepare_stub_parent(plan, value);
     int number = 0; /* stubs before it in the same container */
     for (int64_t v = 0; v < value; v++)
         number += plan->values[v].quantize && oct_prepare_stub_parent(plan, v) == parent;
     oct_module_path(parent, path);
-    snprintf(text, OCT_STUB_PATH_BYTES, "%s%s_generated_quant_stub_%d", path, *path ? "." : "",
+    snprintf(name.text, sizeof name.text, "%s%s_generated_quant_stub_%d", path, *path ? "." : "",
              number);
-    return text;
+    return name;
 }
 
 /* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
@@ -215,14 +215,13 @@ static oct_status note_fewer_bits(oct_prepare_plan *plan, int64_t i)
     int64_t group = oct_prepare_group_of(plan, g->nodes[p->runs_at].output);
     if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
         return OCT_OK;
-    char text[OCT_SITE_BYTES];
     int64_t producer = g->values[group].producer;
-    const char *decides = plan->values[group].quantize || producer < 0
-                              ? oct_prepare_stub_path(plan, group, text)
-                              : oct_prepare_site_text(plan, producer, text);
+    const oct_call_name decides = plan->values[group].quantize || producer < 0
+                                      ? oct_prepare_stub_path(plan, group)
+                                      : oct_prepare_site_text(plan, producer);
     return oct_prepare_note(
         p, "its qconfig asks for %d-bit codes, but the qconfig of %s decides their width",
-        p->qconfig.bits, decides);
+        p->qconfig.bits, decides.text);
 }
 
 /* Puts values that must have one scale into one group (union-find), and decides the qconfig and sign of each group. */
@@ -230,14 +229,13 @@ oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
 {
     size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;
     const oct_prepare_options *o = plan->options;
-    char path[OCT_STUB_PATH_BYTES];
     for (size_t v = 0; v < num_values; v++) {
         oct_prepare_value *value = &plan->values[v];
         if (value->codes || value->quantize) value->group = (int64_t)v;
         if (!value->quantize) continue;
         /* A generated stub has the qconfig of its own path or, where that is none, that of what needs it. */
-        const oct_qconfig_site site = {.path = oct_prepare_stub_path(plan, (int64_t)v, path),
-                                       .type = "quant_stub"};
+        const oct_call_name stub = oct_prepare_stub_path(plan, (int64_t)v);
+        const oct_qconfig_site site = {.path = stub.text, .type = "quant_stub"};
         value->qconfig = oct_qconfig_of(o->setters, o->num_setters, &site);
         if (value->qconfig.none) value->qconfig = qconfig_of_reader(plan, (int64_t)v);
         value->qconfig.float_output = false;

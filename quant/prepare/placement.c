@@ -8,25 +8,25 @@
 /* Refuses a QuantStub that gets codes. */
 static void refuse_second_stub(oct_prepare_plan *plan, int64_t i)
 {
-    char maker[OCT_CALL_BYTES];
     OCT_PROBLEM(plan,
                 "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
                 "DeQuantStub before it",
-                plan->graph->nodes[i].path, oct_prepare_input_text(plan, i, 0, maker));
+                plan->graph->nodes[i].path, oct_prepare_input_text(plan, i, 0).text);
 }
 
-const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES])
+oct_call_name oct_prepare_stub_line(oct_module *parent, bool quant)
 {
+    oct_call_name line;
     const char *kind = quant ? "quant" : "dequant";
     char name[32];
     int number = 0;
     snprintf(name, sizeof name, "%s", kind);
     while (oct_module_find(parent, name))
         snprintf(name, sizeof name, "%s%d", kind, ++number);
-    snprintf(text, OCT_STUB_LINE_BYTES,
+    snprintf(line.text, sizeof line.text,
              "x = oct_call(cx, m->%s, x); /* made by oct_%s_stub_create(&m->%s) */", name, kind,
              name);
-    return text;
+    return line;
 }
 
 static oct_mode mode_of(const oct_prepare_plan *plan, int64_t node)
@@ -83,24 +83,22 @@ static int64_t find_first(const oct_prepare_plan *plan,
     return OCT_NO_INDEX;
 }
 
-static const char *first_input_text(const oct_prepare_plan *plan, int64_t node,
-                                    char text[OCT_CALL_BYTES])
+static oct_call_name first_input_text(const oct_prepare_plan *plan, int64_t node)
 {
-    return oct_graph_producer_text(plan->graph, first_input(plan, node), text);
+    return oct_graph_producer_text(plan->graph, first_input(plan, node));
 }
 
 /* Refuses a DeQuantStub that gets floats and a QuantStub that no DeQuantStub follows: they are swapped. */
 static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
 {
-    char into_a[OCT_CALL_BYTES], into_b[OCT_CALL_BYTES];
     const char *a = plan->graph->nodes[dequant].path, *b = plan->graph->nodes[quant].path;
-    first_input_text(plan, dequant, into_a);
-    first_input_text(plan, quant, into_b);
+    const oct_call_name into_a = first_input_text(plan, dequant);
+    const oct_call_name into_b = first_input_text(plan, quant);
     OCT_PROBLEM(plan,
                 "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
                 "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
                 "pass what comes from %s through %s and what comes from %s through %s",
-                a, b, a, into_a, b, into_a, b, into_b, a);
+                a, b, a, into_a.text, b, into_a.text, b, into_b.text, a);
 }
 
 /* Finds stubs that cannot be meant where they are, before anything is placed: a DeQuantStub that no QuantStub comes before,
@@ -109,7 +107,6 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
  * missing, it does (eager.c). */
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
-    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     int64_t dequant = find_first(plan, is_dequant_stub_of_floats),
             quant = find_first(plan, is_quant_stub_without_end);
     bool decide =
@@ -137,17 +134,17 @@ oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
                         "%s: what it gets from %s is float, since no QuantStub comes before this "
                         "DeQuantStub; put one where its codes are to begin, or remove the "
                         "DeQuantStub:\n%s",
-                        path, first_input_text(plan, i, maker),
-                        oct_prepare_stub_line(parent, true, line));
+                        path, first_input_text(plan, i).text,
+                        oct_prepare_stub_line(parent, true).text);
         if (strip && is_quant_stub_without_end(plan, i))
             OCT_PROBLEM(plan,
                         "%s: no DeQuantStub follows this QuantStub, so nothing after it would be "
                         "quantized; put one where its codes are to end, or remove the "
                         "QuantStub:\n%s",
-                        path, oct_prepare_stub_line(parent, false, line));
+                        path, oct_prepare_stub_line(parent, false).text);
         if (!strip && is_dequant_stub_of_floats(plan, i))
             OCT_TRY(oct_prepare_note(&plan->nodes[i], "does nothing: what it gets from %s is float",
-                                     first_input_text(plan, i, maker)));
+                                     first_input_text(plan, i).text));
     }
     return OCT_OK;
 }
@@ -247,7 +244,6 @@ static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     oct_mode mode = oct_graph_mode_of(node);
-    char maker[OCT_CALL_BYTES];
     if (!oct_prepare_reads_codes(plan, i, 1) ||
         plan->values[node->called_input[mode][0]].from_quant_stub[mode]) {
         oct_prepare_place_quant_stub(plan, i);
@@ -257,7 +253,7 @@ static oct_status place_quant_stub(oct_prepare_plan *plan, int64_t i)
     plan->graph->values[node->output].alias = oct_prepare_input(plan, i, 0);
     return oct_prepare_note(&plan->nodes[i],
                             "does nothing: what it gets from %s is quantized already",
-                            oct_prepare_input_text(plan, i, 0, maker));
+                            oct_prepare_input_text(plan, i, 0).text);
 }
 
 /* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which

@@ -6,20 +6,19 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
-                                  char text[OCT_SITE_BYTES])
+oct_call_name oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph_node *n = &plan->graph->nodes[node];
-    const size_t used = strlen(oct_graph_node_text(n, text));
+    oct_call_name name = oct_graph_node_text(n);
+    const size_t used = strlen(name.text);
     if (strcmp(plan->nodes[node].path, n->path) != 0)
-        snprintf(text + used, OCT_SITE_BYTES - used, " (%s)", plan->nodes[node].path);
-    return text;
+        snprintf(name.text + used, sizeof name.text - used, " (%s)", plan->nodes[node].path);
+    return name;
 }
 
-const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
-                                   char text[OCT_CALL_BYTES])
+oct_call_name oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k)
 {
-    return oct_graph_producer_text(plan->graph, oct_prepare_input(plan, node, k), text);
+    return oct_graph_producer_text(plan->graph, oct_prepare_input(plan, node, k));
 }
 
 int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)

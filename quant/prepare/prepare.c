@@ -368,7 +368,7 @@ static bool check_pair_call(oct_prepare_plan *plan, const oct_module *one, const
                             const oct_graph_node *node, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
-    char first[256], next[256], other[OCT_CALL_BYTES];
+    char first[256], next[256];
     const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
     const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
     oct_module_path(one, first);
@@ -378,7 +378,7 @@ static bool check_pair_call(oct_prepare_plan *plan, const oct_module *one, const
             plan,
             "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
             "only modules that always get the output of the module before them",
-            next, first, mode_names[mode], oct_graph_producer_text(g, value, other));
+            next, first, mode_names[mode], oct_graph_producer_text(g, value).text);
         return false;
     }
     if (node->called == one && (user < 0 || g->nodes[user].called != two)) {
@@ -386,7 +386,7 @@ static bool check_pair_call(oct_prepare_plan *plan, const oct_module *one, const
                     "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name "
                     "only modules that pass their output to the next one and nowhere else",
                     first, next, mode_names[mode], user >= 0 ? "to " : "elsewhere, too, or nowhere",
-                    user >= 0 ? oct_graph_node_text(&g->nodes[user], other) : "");
+                    user >= 0 ? oct_graph_node_text(&g->nodes[user]).text : "");
         return false;
     }
     return true;

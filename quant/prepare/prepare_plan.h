@@ -88,14 +88,11 @@ static inline int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t at
     const oct_graph_node *node = &plan->graph->nodes[at];
     return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
 }
-enum { OCT_SITE_BYTES = 2 * OCT_CALL_BYTES };
 /* A call in a sentence, with the path that setters know it by where that is another: "layer1.conv", "the op 'add' in
- * layer1 (layer1._generated_add_0)". Returns text. */
-const char *oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node,
-                                  char text[OCT_SITE_BYTES]);
-/* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
-const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
-                                   char text[OCT_CALL_BYTES]);
+ * layer1 (layer1._generated_add_0)". */
+oct_call_name oct_prepare_site_text(const oct_prepare_plan *plan, int64_t node);
+/* What makes it, in a sentence (oct_graph_producer_text). */
+oct_call_name oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k);
 /* The one node that reads a value in every mode that the node runs in; or OCT_NO_INDEX. */
 int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
 /* The one node that reads a value in this mode; or OCT_NO_INDEX. */
@@ -168,9 +165,8 @@ static inline void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status st
     if (plan->status == OCT_OK) plan->status = status;
 }
 
-enum { OCT_STUB_LINE_BYTES = 192 };
 /* placement.c: the line of C, for a user's forward, that passes x through a further stub of this container. */
-const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
+oct_call_name oct_prepare_stub_line(oct_module *parent, bool quant);
 
 /* placement.c, for eager.c too */
 
@@ -185,7 +181,5 @@ void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value); /* its root, or OCT_NO_INDEX */
 /* The container of the stub that is generated after a value. */
 oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value);
-enum { OCT_STUB_PATH_BYTES = 320 };
-/* The path of the stub that is generated after a value, "layer1._generated_quant_stub_0". Returns text. */
-const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
-                                  char text[OCT_STUB_PATH_BYTES]);
+/* The path of the stub that is generated after a value, "layer1._generated_quant_stub_0". */
+oct_call_name oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value);

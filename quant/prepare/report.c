@@ -154,20 +154,19 @@ static const char *arithmetic_of(const oct_graph *g, const oct_graph_node *node)
 static oct_status add_node(table *t, const oct_graph_node *node)
 {
     row *r;
-    char anchor[OCT_ANCHOR_BYTES];
     const oct_graph *g = t->graph;
     const char *mode = !node->in[OCT_MODE_EVALUATION] ? ", in training only"
                        : !node->in[OCT_MODE_TRAINING] ? ", in evaluation only"
                                                       : "";
     const oct_graph_value *output = &g->values[node->output];
     OCT_TRY(new_row(t, &r));
-    oct_report_anchor(node, r->cell[ANCHOR]);
+    CELL(r, ANCHOR, "%s", oct_report_anchor(node).text);
     if (oct_report_is_identity(node)) {
         const oct_graph_node *at = &g->nodes[node->runs_at];
         if (at == node)
             CELL(r, BECOMES, "passes its input on");
         else
-            CELL(r, BECOMES, "part of %s", oct_report_anchor(at, anchor));
+            CELL(r, BECOMES, "part of %s", oct_report_anchor(at).text);
         return node->action == OCT_NODE_ALIAS ? OCT_OK : add_stubs(t, output);
     }
     CELL(r, BECOMES, "%s", node->module ? node->module->type->name : node->op);

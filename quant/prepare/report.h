@@ -14,9 +14,8 @@ oct_status oct_tree_write(oct_text *text, const oct_module *root);
 
 /* For the parts of the check report: questions about one node of a prepared graph. */
 
-/* The anchor of a line: "layer1.conv", or "layer1.add()" of an op. Returns text. */
-enum { OCT_ANCHOR_BYTES = 320 };
-const char *oct_report_anchor(const oct_graph_node *node, char text[OCT_ANCHOR_BYTES]);
+/* The anchor of a line: "layer1.conv", or "layer1.add()" of an op. */
+oct_call_name oct_report_anchor(const oct_graph_node *node);
 
 /* Whether the node reads or makes codes. */
 bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node);

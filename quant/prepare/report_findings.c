@@ -8,17 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *oct_report_anchor(const oct_graph_node *node, char text[OCT_ANCHOR_BYTES])
+oct_call_name oct_report_anchor(const oct_graph_node *node)
 {
+    oct_call_name name;
     char path[256];
-    if (node->module)
-        snprintf(text, OCT_ANCHOR_BYTES, "%s", oct_module_path(node->module, path));
-    else if (node->called)
-        snprintf(text, OCT_ANCHOR_BYTES, "%s", node->path);
+    if (node->module || node->called)
+        snprintf(name.text, sizeof name.text, "%s",
+                 node->module ? oct_module_path(node->module, path) : node->path);
     else
-        snprintf(text, OCT_ANCHOR_BYTES, "%s%s%s()", node->path, node->path[0] ? "." : "",
+        snprintf(name.text, sizeof name.text, "%s%s%s()", node->path, node->path[0] ? "." : "",
                  node->op);
-    return text;
+    return name;
 }
 
 bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node)
@@ -67,8 +67,7 @@ typedef struct findings {
 /* Begins a finding: its number, and the node that it is about. */
 static oct_status begin_finding(findings *f, const oct_graph_node *node)
 {
-    char anchor[OCT_ANCHOR_BYTES];
-    return oct_text_add(f->text, "  %d. %s: ", ++f->count, oct_report_anchor(node, anchor));
+    return oct_text_add(f->text, "  %d. %s: ", ++f->count, oct_report_anchor(node).text);
 }
 
 /* The same about a module. */
@@ -144,7 +143,6 @@ static oct_status add_fallback(findings *f, const oct_graph_node *node)
 {
     const oct_graph *g = f->graph;
     const oct_graph_node *last = node, *next, *before = neighbour(g, node, -1);
-    char one[OCT_ANCHOR_BYTES], other[OCT_ANCHOR_BYTES];
     int count = 1;
     if (!is_fallback(g, node) || (before && same_fallback(g, before, node))) return OCT_OK;
     for (; (next = neighbour(g, last, 1)) && same_fallback(g, node, next); count++)
@@ -155,7 +153,7 @@ static oct_status add_fallback(findings *f, const oct_graph_node *node)
         OCT_TRY(oct_text_add(f->text, "%s", note));
     } else {
         OCT_TRY(oct_text_add(f->text, "  %d. %s to %s (%d operations): each %s", ++f->count,
-                             oct_report_anchor(node, one), oct_report_anchor(last, other), count,
+                             oct_report_anchor(node).text, oct_report_anchor(last).text, count,
                              note));
     }
     return add_cost(f, node, last);
@@ -212,7 +210,6 @@ static oct_status add_shared(findings *f, const oct_graph_node *node)
 {
     const oct_graph *g = f->graph;
     const oct_graph_node *end = g->nodes + g->num_nodes;
-    char anchor[OCT_ANCHOR_BYTES];
     int calls = 0;
     bool one_range = quantizer_of(g, node);
     for (const oct_graph_node *n = g->nodes; node->called && n < end; n++) {
@@ -230,7 +227,7 @@ static oct_status add_shared(findings *f, const oct_graph_node *node)
     for (const oct_graph_node *n = node; n < end; n++)
         if (n->called == node->called)
             OCT_TRY(oct_text_add(f->text, "%s %s", n == node ? "" : ",",
-                                 oct_report_anchor(&g->nodes[n->runs_at], anchor)));
+                                 oct_report_anchor(&g->nodes[n->runs_at]).text));
     return oct_text_add(f->text, one_range ? ", all with one range.\n"
                                            : ", each with a range of its own.\n");
 }
