@@ -83,12 +83,12 @@ static void write_api(oct_to_c_file *f)
 {
     oct_to_c *w = &f->w;
     char inputs[OCT_TO_C_INPUTS];
-    char name[OCT_PORT_BYTES], masked[128];
+    char masked[128];
     const char *type = oct_to_c_type(f->out->dtype);
     for (int i = 0; w->job->port_names && i < 2; i++)
         oct_to_c_add(w, &f->text, "/* The %s is %s of the network that it comes from. */\n",
                      i ? "output" : "input",
-                     oct_to_c_comment(oct_export_port(w->job, i > 0, name), masked));
+                     oct_to_c_comment(oct_export_port(w->job, i > 0).text, masked));
     oct_to_c_add(w, &f->text,
                  "/* Computes one sample: values of the input, rows of columns of channels, to %s "
                  "of the output.\n"

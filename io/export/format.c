@@ -13,12 +13,12 @@ static const void *const listed[] = {
 };
 const oct_registry oct_export_format_table = OCT_REGISTRY("a format", listed);
 
-const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES])
+oct_port_name oct_export_port(const oct_export *job, bool output)
 {
-    const char *at = job->port_names;
-    if (!at) return output ? "output" : "input";
+    oct_port_name name;
+    const char *at = job->port_names ? job->port_names : "input\noutput\n";
     if (output) at = strchr(at, '\n') + 1;
-    snprintf(name, OCT_PORT_BYTES, "%.*s", (int)strcspn(at, "\n"), at);
+    snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(at, "\n"), at);
     return name;
 }
 

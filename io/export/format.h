@@ -27,9 +27,11 @@ typedef struct oct_export {
     const char *version;      /* of Octet */
 } oct_export;
 
-enum { OCT_PORT_BYTES = 2 * 256 };
+typedef struct oct_port_name {
+    char text[2 * 256];
+} oct_port_name;
 /* Gives what the model's input or output is called; port_names has a line for each. */
-const char *oct_export_port(const oct_export *job, bool output, char name[OCT_PORT_BYTES]);
+oct_port_name oct_export_port(const oct_export *job, bool output);
 
 /* What was written, and what is to be said about it. */
 typedef struct oct_exported {

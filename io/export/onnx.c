@@ -48,11 +48,10 @@ static oct_to_onnx_ref declare_model_input(oct_to_onnx_writer *w, const oct_expo
     const oct_shape given = row ? OCT_SHAPE(1, channels) : shape;
     const oct_shape file_shape = oct_to_onnx_shape(&given);
     const bool pixels = job->pixels && number == 0;
-    char name[OCT_PORT_BYTES];
     oct_to_onnx_ref x = {.tensor = {.shape = given}};
     if (number == 0) {
-        x.name = oct_to_onnx_keep_name(w, oct_export_port(job, false, name));
-        oct_to_onnx_keep_name(w, oct_export_port(job, true, name));
+        x.name = oct_to_onnx_keep_name(w, oct_export_port(job, false).text);
+        oct_to_onnx_keep_name(w, oct_export_port(job, true).text);
     } else {
         x.name = oct_to_onnx_name(w, "input%d", number);
     }
@@ -73,12 +72,11 @@ static oct_to_onnx_ref declare_model_input(oct_to_onnx_writer *w, const oct_expo
 static void declare_model_output(oct_to_onnx_writer *w, const oct_export *job, oct_to_onnx_ref y,
                                  oct_dtype dtype)
 {
-    char name[OCT_PORT_BYTES];
     y = oct_to_onnx_ordered(w, y);
     const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
     oct_to_onnx_layer_begin(w, "output");
     const char *identity = OCT_TO_ONNX(w, "Identity", y.name);
-    if (identity) y.name = oct_to_onnx_output_named(w, identity, oct_export_port(job, true, name));
+    if (identity) y.name = oct_to_onnx_output_named(w, identity, oct_export_port(job, true).text);
     oct_to_onnx_declare(w, true, y.name, dtype, &shape);
 }
 
@@ -111,11 +109,10 @@ static void write_step(oct_to_onnx_program *p, int64_t number)
         return;
     }
     p->values[step->output] = y;
-    char name[OCT_STEP_NAME_BYTES];
     for (int i = 0; i < step->num_inputs; i++)
         if (y.name == p->values[step->input[i]].name) return; /* it is handed on */
     const char *named = oct_to_onnx_output_named(
-        p->w, y.name, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number, name)));
+        p->w, y.name, oct_to_onnx_name(p->w, "%s", oct_export_step_name(p->program, number).text));
     p->fresh[step->output] = named != NULL;
     if (named) p->values[step->output].name = named;
 }

@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *oct_export_step_name(const oct_program *program, int64_t number,
-                                 char name[OCT_STEP_NAME_BYTES])
+oct_step_tensor_name oct_export_step_name(const oct_program *program, int64_t number)
 {
+    oct_step_tensor_name name;
     int calls = 1;
     for (int64_t i = 0; i < number; i++)
         calls += strcmp(program->steps[i].name, program->steps[number].name) == 0;
-    snprintf(name, OCT_STEP_NAME_BYTES, calls > 1 ? "%s:%d" : "%s", program->steps[number].name,
+    snprintf(name.text, sizeof name.text, calls > 1 ? "%s:%d" : "%s", program->steps[number].name,
              calls);
     return name;
 }

@@ -4,10 +4,11 @@
 #include "core/base/text.h"
 #include "quant/program/program.h"
 
-enum { OCT_STEP_NAME_BYTES = sizeof(((oct_step *)0)->name) + 16 };
+typedef struct oct_step_tensor_name {
+    char text[sizeof(((oct_step *)0)->name) + 16];
+} oct_step_tensor_name;
 /* Gives the name of a step's tensor: the step's own; of a layer that is called twice the second has ":2" after it. */
-const char *oct_export_step_name(const oct_program *program, int64_t number,
-                                 char name[OCT_STEP_NAME_BYTES]);
+oct_step_tensor_name oct_export_step_name(const oct_program *program, int64_t number);
 /* The bias of channel o for sums over code - zero point: bias[o] + zero point of the input * sum of its weights. */
 int64_t oct_export_bias(const oct_step *step, oct_qparams in, int64_t o);
 /* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one

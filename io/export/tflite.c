@@ -206,17 +206,16 @@ static void name_values(oct_to_tflite_program *p)
     for (int64_t i = 0; i < p->program->num_steps && !has_failed(p); i++) {
         const oct_step *step = &p->program->steps[i];
         const int x = p->values[step->output];
-        char name[OCT_STEP_NAME_BYTES], in[OCT_PORT_BYTES], out[OCT_PORT_BYTES];
+        const oct_step_tensor_name name = oct_export_step_name(p->program, i);
         bool has_name = x == p->output;
         for (int k = 0; k < p->program->num_inputs; k++)
             has_name |= p->values[p->program->inputs[k]] == x;
         for (int64_t k = 0; k < i; k++)
             has_name |= p->values[p->program->steps[k].output] == x;
         if (has_name) continue;
-        oct_export_step_name(p->program, i, name);
-        const bool taken = strcmp(name, oct_export_port(p->job, false, in)) == 0 ||
-                           strcmp(name, oct_export_port(p->job, true, out)) == 0;
-        oct_to_tflite_rename(p->w, x, "%s%s", name, taken ? "_" : "");
+        const bool taken = strcmp(name.text, oct_export_port(p->job, false).text) == 0 ||
+                           strcmp(name.text, oct_export_port(p->job, true).text) == 0;
+        oct_to_tflite_rename(p->w, x, "%s%s", name.text, taken ? "_" : "");
         if (p->job->all_values && step->output != p->program->output) declare_tensor(p->w, true, x);
     }
 }
@@ -247,13 +246,12 @@ static int make_input(oct_to_tflite_program *p, int i)
 static void declare_output(oct_to_tflite_program *p)
 {
     const oct_value *v = &p->program->values[p->program->output];
-    char name[OCT_PORT_BYTES];
     int y = p->values[p->program->output];
     if (has_failed(p)) return;
     p->w->layer = "output";
     if (v->h == 1 && v->w == 1) y = oct_to_tflite_reshape(p->w, y, 2, (int64_t[]){1, v->c});
     if (has_failed(p)) return;
-    oct_to_tflite_rename(p->w, y, "%s", oct_export_port(p->job, true, name));
+    oct_to_tflite_rename(p->w, y, "%s", oct_export_port(p->job, true).text);
     declare_tensor(p->w, true, y);
     p->output = y;
 }
@@ -274,7 +272,6 @@ static void add_channel_numbers(oct_to_tflite_program *p, const char *key, const
 static void write_program(oct_to_tflite_program *p)
 {
     const oct_program *program = p->program;
-    char name[OCT_PORT_BYTES];
     for (int64_t i = 0; i < program->num_steps && !has_failed(p); i++)
         if (oct_step_output(program, &program->steps[i])->dtype == OCT_U16)
             oct_to_tflite_fail(p->w, OCT_PREPARE,
@@ -285,7 +282,7 @@ static void write_program(oct_to_tflite_program *p)
         const int x = make_input(p, i);
         p->values[program->inputs[i]] = x;
         if (i == 0)
-            oct_to_tflite_rename(p->w, x, "%s", oct_export_port(p->job, false, name));
+            oct_to_tflite_rename(p->w, x, "%s", oct_export_port(p->job, false).text);
         else
             oct_to_tflite_rename(p->w, x, "input%d", i);
         declare_tensor(p->w, false, x);

@@ -32,22 +32,6 @@ static const oct_module_type *type_of(const oct_trace_node *node)
     return node->module ? node->module->type : oct_module_type_find(node->op);
 }
 
-/* Adds a copy of a parameter or buffer to the arrays of a float fallback. */
-static oct_status copy_array(oct_fallback *fallback, size_t *capacity, const char *name,
-                             const oct_tensor *tensor)
-{
-    const size_t count = (size_t)fallback->num_arrays;
-    const size_t bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype);
-    OCT_TRY(oct_grow(&fallback->arrays, capacity, count + 1, sizeof *fallback->arrays));
-    oct_fallback_array *array = &fallback->arrays[count];
-    *array = (oct_fallback_array){.dtype = tensor->dtype, .shape = tensor->shape};
-    fallback->num_arrays++;
-    OCT_TRY(oct_strdup(&array->name, name));
-    OCT_TRY(oct_alloc(&array->data, bytes, 1));
-    memcpy(array->data, tensor->data, bytes);
-    return OCT_OK;
-}
-
 /* Why a traced call stays float: what prepare noted at the same call of the graph, or a general reason. */
 static const char *fallback_note(const conversion *c, const oct_trace_node *node)
 {
@@ -106,10 +90,16 @@ static oct_status emit_fallback(conversion *c)
     for (int i = 0; i < node->num_inputs; i++)
         fallback->dims[i] = e->trace->values[node->input[i]].shape.ndim;
     const oct_module *m = node->module;
-    for (size_t i = 0; m && i < m->num_params; i++)
-        OCT_TRY(copy_array(fallback, &capacity, m->params[i]->name, &m->params[i]->value));
-    for (size_t i = 0; m && i < m->num_buffers; i++)
-        OCT_TRY(copy_array(fallback, &capacity, m->buffers[i].name, &m->buffers[i].tensor));
+    for (size_t i = 0; m && i < m->num_params; i++) {
+        const oct_tensor *x = &m->params[i]->value;
+        OCT_TRY(oct_fallback_add_array(fallback, &capacity, m->params[i]->name, x->dtype, &x->shape,
+                                       x->data));
+    }
+    for (size_t i = 0; m && i < m->num_buffers; i++) {
+        const oct_tensor *x = &m->buffers[i].tensor;
+        OCT_TRY(oct_fallback_add_array(fallback, &capacity, m->buffers[i].name, x->dtype, &x->shape,
+                                       x->data));
+    }
     if (c->fallbacks)
         OCT_TRY(oct_text_add(c->fallbacks, "%s (%s): %s\n", step->name, fallback->type,
                              fallback_note(c, node)));
@@ -141,14 +131,20 @@ static oct_status note_blocks(const conversion *c)
     return OCT_OK;
 }
 
+static oct_status check_prepared(bool prepared)
+{
+    OCT_CHECK(
+        prepared, OCT_PREPARE,
+        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
+    return OCT_OK;
+}
+
 /* Fails while a quantizer's scale still moves. */
 static oct_status check_frozen(oct_module *root)
 {
     OCT_OWNED(oct_quantizers_free) oct_quantizers all = {0};
     OCT_TRY(oct_quantizers_collect(&all, root));
-    OCT_CHECK(all.count > 0, OCT_PREPARE,
-              "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT "
-              "phase");
+    OCT_TRY(check_prepared(all.count > 0));
     for (size_t i = 0; i < all.count; i++)
         OCT_CHECK(all.items[i]->state == OCT_QUANT_FROZEN, OCT_PREPARE,
                   "activation scales still move; call oct_set_fake_quant(root, "
@@ -158,9 +154,7 @@ static oct_status check_frozen(oct_module *root)
 
 static oct_status check_target(const oct_graph *graph, const oct_target *target)
 {
-    OCT_CHECK(
-        graph, OCT_PREPARE,
-        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
+    OCT_TRY(check_prepared(graph));
     OCT_CHECK(target, OCT_USAGE,
               "convert wants to know the target; pass the one that the model was prepared for "
               "(oct_target_find(\"%s\"))",
@@ -278,9 +272,7 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
     OCT_OWNED(oct_program_free) oct_program again = {0};
     OCT_OWNED(oct_trace_free) oct_trace second = {0};
     const oct_graph *graph = oct_graph_of(root);
-    OCT_CHECK(
-        graph, OCT_PREPARE,
-        "the model is not prepared: call oct_prepare, or convert a checkpoint of its QAT phase");
+    OCT_TRY(check_prepared(graph));
     OCT_TRY(begin_conversion(&c, &again, root, example, graph->target, NULL));
     OCT_CHECK(same_steps(program, &again), OCT_MISMATCH,
               "the model's forward calls other operations on this sample than the program has; "

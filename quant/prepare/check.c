@@ -133,24 +133,17 @@ static void check_members(oct_prepare_plan *plan, int64_t at)
         plan->problems++;
 }
 
-/* Refuses a container's hook that would see a value from inside of a fusion. */
-static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
+/* Refuses a container's hook, of this kind, that would see a value from inside of a fusion. */
+static void check_scope_hook(oct_prepare_plan *plan, const oct_trace_scope *scope, const char *kind,
+                             int64_t value)
 {
     char path[256];
-    const int64_t in = oct_prepare_fused_away_in(plan, scope->input);
-    const int64_t out = oct_prepare_fused_away_in(plan, scope->output);
-    oct_module_path(scope->module, path);
-    if (scope->module->pre_hooks && in >= 0 && !drops_hooks(plan, in, path))
-        OCT_PROBLEM(
-            plan,
-            "%s: its forward-pre hook would see a value that fusion (%s) removes; put it on "
-            "a module at the fusion's end, or let prepare drop hooks",
-            path, plan->nodes[in].fusion->name);
-    if (scope->module->hooks && out >= 0 && !drops_hooks(plan, out, path))
-        OCT_PROBLEM(plan,
-                    "%s: its forward hook would see a value that fusion (%s) removes; put it on a "
-                    "module at the fusion's end, or let prepare drop hooks",
-                    path, plan->nodes[out].fusion->name);
+    const int64_t at = oct_prepare_fused_away_in(plan, value);
+    if (at < 0 || drops_hooks(plan, at, oct_module_path(scope->module, path))) return;
+    OCT_PROBLEM(plan,
+                "%s: its %s hook would see a value that fusion (%s) removes; put it on a module at "
+                "the fusion's end, or let prepare drop hooks",
+                path, kind, plan->nodes[at].fusion->name);
 }
 
 /* The called batch norm that is fused at a node, or NULL. */
@@ -469,8 +462,11 @@ oct_status oct_prepare_check(oct_prepare_plan *plan)
         check_members(plan, i);
     }
     for (int mode = 0; mode < OCT_MODES; mode++)
-        for (size_t i = 0; i < g->num_scopes[mode]; i++)
-            check_scope(plan, &g->scopes[mode][i]);
+        for (const oct_trace_scope *s = g->scopes[mode]; s < g->scopes[mode] + g->num_scopes[mode];
+             s++) {
+            if (s->module->pre_hooks) check_scope_hook(plan, s, "forward-pre", s->input);
+            if (s->module->hooks) check_scope_hook(plan, s, "forward", s->output);
+        }
     for (size_t i = 0; i < g->num_carried; i++) {
         size_t before = plan->problems;
         for (int mode = 0; mode < OCT_MODES && plan->problems == before; mode++)

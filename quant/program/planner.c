@@ -3,6 +3,7 @@
 #include "quant/program/program.h"
 
 #include "core/tensor/op_args.h"
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "quant/program/step.h"
 
@@ -55,11 +56,10 @@ oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t
         if (value == program->output) continue;
         const int64_t size = (int64_t)oct_value_bytes(&program->values[value]);
         oct_interval *x = &placed[count];
-        *x = (oct_interval){
-            .first = i, .last = last[value], .bytes = (size + UNIT - 1) / UNIT * UNIT};
+        *x = (oct_interval){.first = i, .last = last[value], .bytes = oct_round_up(size, UNIT)};
         x->offset = oct_lowest_fit(placed, count, x);
         offsets[value] = x->offset;
-        if (x->offset + x->bytes > *bytes) *bytes = x->offset + x->bytes;
+        *bytes = oct_max_i64(*bytes, x->offset + x->bytes);
         count++;
     }
     return OCT_OK;

@@ -40,19 +40,27 @@ static oct_status copy_block(void *to /* T ** */, const void *from, size_t count
     return OCT_OK;
 }
 
+oct_status oct_fallback_add_array(oct_fallback *fallback, size_t *capacity, const char *name,
+                                  oct_dtype dtype, const oct_shape *shape, const void *data)
+{
+    OCT_TRY(oct_grow(&fallback->arrays, capacity, (size_t)fallback->num_arrays + 1,
+                     sizeof *fallback->arrays));
+    oct_fallback_array *to = &fallback->arrays[fallback->num_arrays++];
+    *to = (oct_fallback_array){.dtype = dtype, .shape = *shape};
+    OCT_TRY(oct_strdup(&to->name, name));
+    return copy_block(&to->data, data, (size_t)oct_shape_numel(shape), oct_dtype_bytes(dtype));
+}
+
 static oct_status copy_fallback(oct_fallback **copy, const oct_fallback *fallback)
 {
+    size_t capacity = 0;
     OCT_TRY(oct_alloc(copy, 1, sizeof **copy));
     **copy = *fallback;
     (*copy)->arrays = NULL;
-    OCT_TRY(oct_alloc(&(*copy)->arrays, (size_t)fallback->num_arrays, sizeof *fallback->arrays));
+    (*copy)->num_arrays = 0;
     for (int64_t i = 0; i < fallback->num_arrays; i++) {
-        const oct_fallback_array *from = &fallback->arrays[i];
-        oct_fallback_array *to = &(*copy)->arrays[i];
-        *to = (oct_fallback_array){.dtype = from->dtype, .shape = from->shape};
-        OCT_TRY(oct_strdup(&to->name, from->name));
-        OCT_TRY(copy_block(&to->data, from->data, (size_t)oct_shape_numel(&from->shape),
-                           oct_dtype_bytes(from->dtype)));
+        const oct_fallback_array *a = &fallback->arrays[i];
+        OCT_TRY(oct_fallback_add_array(*copy, &capacity, a->name, a->dtype, &a->shape, a->data));
     }
     return OCT_OK;
 }

@@ -52,6 +52,10 @@ typedef struct oct_fallback {
     int64_t num_arrays;
 } oct_fallback;
 
+/* Adds a copy of an array; *capacity: of the arrays, as oct_grow has it. */
+oct_status oct_fallback_add_array(oct_fallback *fallback, size_t *capacity, const char *name,
+                                  oct_dtype dtype, const oct_shape *shape, const void *data);
+
 /* What a step of each kind has beside its inputs and output: a member of the union in oct_step, by the kind. RESHAPE,
  * CONCAT, ARGMAX and DEQUANTIZE have nothing. */
 typedef struct oct_conv_step { /* CONV, CONV_FLOAT, AFFINE */

@@ -89,10 +89,8 @@ static const oct_field array_fields[] = {
     TEXT(array_line, name, "name"),
 };
 
-static groups groups_of_program(oct_program *program)
-{
-    return (groups){{{program, program_fields, OCT_COUNT(program_fields)}}, 1};
-}
+/* The fields of a struct that is alone in its line. */
+#define ONE_GROUP(owner, fields) ((groups){{{(owner), (fields), OCT_COUNT(fields)}}, 1})
 
 static groups groups_of_value(oct_value *value)
 {
@@ -110,11 +108,6 @@ static groups groups_of_step(oct_step *step, fallback_line *fallback)
         g.item[g.count++] = (group){fallback, fallback_fields, OCT_COUNT(fallback_fields)};
     g.item[g.count++] = (group){step, step_fields, OCT_COUNT(step_fields)};
     return g;
-}
-
-static groups groups_of_array(array_line *array)
-{
-    return (groups){{{array, array_fields, OCT_COUNT(array_fields)}}, 1};
 }
 
 static const char *rounding_name(int rounding)
@@ -202,7 +195,8 @@ static oct_status add_step(oct_text *text, oct_step step)
         const oct_fallback_array *array = &step.fallback->arrays[i];
         array_line line = {.shape = array->shape};
         snprintf(line.name, sizeof line.name, "%s", array->name);
-        OCT_TRY(add_line(text, "array", dtype_name((int)array->dtype), groups_of_array(&line)));
+        OCT_TRY(
+            add_line(text, "array", dtype_name((int)array->dtype), ONE_GROUP(&line, array_fields)));
     }
     return OCT_OK;
 }
@@ -211,7 +205,7 @@ oct_status oct_program_write_text(const oct_program *program, oct_text *text)
 {
     oct_program copy = *program;
     OCT_TRY(add_line(text, "program", rounding_name((int)program->requantizer),
-                     groups_of_program(&copy)));
+                     ONE_GROUP(&copy, program_fields)));
     for (int64_t i = 0; i < program->num_values; i++) {
         oct_value value = program->values[i];
         OCT_TRY(add_line(text, "value", dtype_name((int)value.dtype), groups_of_value(&value)));
@@ -380,7 +374,7 @@ static oct_status read_array(reader *r, const char *type, char *fields)
     OCT_CHECK(fallback->num_arrays < OCT_FALLBACK_ARRAYS_MAX, OCT_DATA, "the step has more than %d",
               OCT_FALLBACK_ARRAYS_MAX);
     OCT_TRY(find_name(type, "type", dtype_name, DTYPES, &dtype));
-    OCT_TRY(read_fields(fields, groups_of_array(&line)));
+    OCT_TRY(read_fields(fields, ONE_GROUP(&line, array_fields)));
     OCT_TRY(oct_grow(&fallback->arrays, &r->arrays, (size_t)fallback->num_arrays + 1,
                      sizeof *fallback->arrays));
     oct_fallback_array *array = &fallback->arrays[fallback->num_arrays];
@@ -394,7 +388,7 @@ static oct_status read_program(reader *r, const char *rounding, char *fields)
     int requantizer;
     OCT_TRY(find_name(rounding, "rounding", rounding_name, OCT_REQUANTIZERS, &requantizer));
     r->program->requantizer = (oct_requantizer)requantizer;
-    return read_fields(fields, groups_of_program(r->program));
+    return read_fields(fields, ONE_GROUP(r->program, program_fields));
 }
 
 /* Each line is of one of these; the first is of the first. */
