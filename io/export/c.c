@@ -256,7 +256,7 @@ static oct_status compute_golden(const oct_to_c_file *f, golden *g)
     if (!f->quantizer) return OCT_OK;
     const oct_qparams q = oct_step_output(f->w.program, f->quantizer)->q;
     OCT_TRY(oct_alloc(&g->codes, (size_t)all, oct_dtype_bytes(oct_codes_dtype(q))));
-    oct_export_quantize(f->quantizer, q, g->input, all, g->codes);
+    oct_step_quantize_values(f->quantizer, q, g->input, all, g->codes, NULL, NULL);
     return OCT_OK;
 }
 

@@ -87,21 +87,11 @@ static oct_to_onnx_ref write_gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_
     return half_with(w, c, OCT_TO_ONNX(w, "Tanh", scaled));
 }
 
-static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
-                                   double number)
+/* An operator of the input and of the layer's one argument. */
+static oct_to_onnx_ref write_with_number(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    const char *constant = oct_to_onnx_scalar(w, (float)number);
-    return shaped_like(&c->input[0], OCT_TO_ONNX(w, c->op, c->input[0].name, constant));
-}
-
-static oct_to_onnx_ref write_with_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return with_number(w, c, ((const oct_scalar_args *)c->args)->value);
-}
-
-static oct_to_onnx_ref write_power(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
-{
-    return with_number(w, c, ((const oct_elementwise_args *)c->args)->alpha);
+    const char *number = oct_to_onnx_scalar(w, (float)c->layer->args.value[0]);
+    return shaped_like(&c->input[0], OCT_TO_ONNX(w, c->op, c->input[0].name, number));
 }
 
 oct_to_onnx_ref oct_to_onnx_binary(oct_to_onnx_writer *w, const char *type,
@@ -177,9 +167,9 @@ const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
     {"gelu", 1, write_gelu, NULL},
     {"gelu_tanh", 1, write_gelu_tanh, NULL},
     {"square", 1, write_square, NULL},
-    {"add_scalar", 1, write_with_scalar, "Add"},
-    {"mul_scalar", 1, write_with_scalar, "Mul"},
-    {"power", 1, write_power, "Pow"},
+    {"add_scalar", 1, write_with_number, "Add"},
+    {"mul_scalar", 1, write_with_number, "Mul"},
+    {"power", 1, write_with_number, "Pow"},
     {"add", 2, write_pair, "Add"},
     {"sub", 2, write_pair, "Sub"},
     {"mul", 2, write_pair, "Mul"},

@@ -138,17 +138,6 @@ const oct_step *oct_export_quantizer(const oct_program *program, int32_t input)
     return step && step->kind == OCT_STEP_QUANTIZE ? step : NULL;
 }
 
-void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
-                         void *codes)
-{
-    if (oct_codes_dtype(q) == OCT_U16)
-        oct_quantize16(x, n, q, codes, NULL, NULL);
-    else if (step->quantize.quotient)
-        oct_quantize_quotient(x, n, q, codes, NULL, NULL);
-    else
-        oct_quantize_codes(x, n, q, codes, NULL, NULL);
-}
-
 void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,
                        const float *std, void *table)
 {
@@ -160,7 +149,8 @@ void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, co
     for (int64_t c = 0; c < channels; c++) {
         const int64_t at = channels > OCT_REALS_MAX ? 0 : c;
         oct_normalise(pixels, OCT_EXPORT_CODES, 1, &mean[at], &std[at], values);
-        oct_export_quantize(step, q, values, OCT_EXPORT_CODES, (uint8_t *)table + c * bytes);
+        oct_step_quantize_values(step, q, values, OCT_EXPORT_CODES, (uint8_t *)table + c * bytes,
+                                 NULL, NULL);
     }
 }
 

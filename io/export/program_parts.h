@@ -30,9 +30,6 @@ void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparam
 
 /* What quantizes a program's input, perhaps in another shape; NULL: something reads its floats. */
 const oct_step *oct_export_quantizer(const oct_program *program, int32_t input);
-/* Makes codes of qparams q of n values as the step that quantizes them does: bytes, or numbers of two bytes. */
-void oct_export_quantize(const oct_step *step, oct_qparams q, const float *x, int64_t n,
-                         void *codes);
 /* Gives the codes that a quantizing step makes of normalised pixels 0 to 255: table (channels, OCT_EXPORT_CODES).
  * mean, std: of each channel, or of more than OCT_REALS_MAX channels the first for all. */
 void oct_export_pixels(const oct_step *step, oct_qparams q, int64_t channels, const float *mean,

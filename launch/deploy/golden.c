@@ -182,7 +182,7 @@ static oct_status make_codes(oct_npz_array *a, const oct_step *quantizer, oct_qp
     const int64_t n = oct_shape_numel(&a->shape);
     uint8_t *codes = NULL;
     OCT_TRY(oct_alloc(&codes, (size_t)n, 1));
-    oct_export_quantize(quantizer, q, a->data, n, codes);
+    oct_step_quantize_values(quantizer, q, a->data, n, codes, NULL, NULL);
     for (int64_t i = 0; i < n; i++)
         codes[i] ^= 1 << 7; /* 128 less, as a signed byte */
     replace_data(a, OCT_S8, codes);

@@ -43,14 +43,9 @@ typedef struct array_line {
     oct_shape shape;
 } array_line;
 
-#define LIST_TYPE(item)                                                                            \
-    _Generic((item), int32_t                                                                       \
-             : OCT_FIELD_S32_LIST, int64_t                                                         \
-             : OCT_FIELD_S64_LIST, double                                                          \
-             : OCT_FIELD_F64_LIST)
 #define LIST(owner, member, number, text, most)                                                    \
     {                                                                                              \
-        .name = (text), .type = LIST_TYPE(((owner *)0)->member[0]),                                \
+        .name = (text), .type = OCT_FIELD_TYPE(((owner *)0)->member[0]), .list = true,             \
         .offset = offsetof(owner, member), .count = offsetof(owner, number), .max = (most)         \
     }
 #define TEXT(owner, member, text)                                                                  \
@@ -139,14 +134,12 @@ static oct_status add_number(oct_text *text, const char *before, oct_field_type 
     case OCT_FIELD_BOOL:
         return oct_text_add(text, "%s%d", before, *(const bool *)at);
     case OCT_FIELD_S32:
-    case OCT_FIELD_S32_LIST:
         return oct_text_add(text, "%s%d", before, *(const int32_t *)at);
     case OCT_FIELD_S64:
-    case OCT_FIELD_S64_LIST:
         return oct_text_add(text, "%s%lld", before, (long long)*(const int64_t *)at);
     case OCT_FIELD_F32:
         return oct_text_add(text, "%s%a", before, (double)*(const float *)at);
-    case OCT_FIELD_F64_LIST:
+    case OCT_FIELD_F64:
         return oct_text_add(text, "%s%a", before, *(const double *)at);
     case OCT_FIELD_TEXT:
         return oct_text_add(text, "%s%s", before, (const char *)at);
@@ -154,24 +147,19 @@ static oct_status add_number(oct_text *text, const char *before, oct_field_type 
     return OCT_OK;
 }
 
-/* Bytes of a number in a list; 0: the field is no list. */
-static size_t list_item(oct_field_type type)
-{
-    return type == OCT_FIELD_S32_LIST                                 ? sizeof(int32_t)
-           : type == OCT_FIELD_S64_LIST || type == OCT_FIELD_F64_LIST ? sizeof(int64_t)
-                                                                      : 0;
-}
+static const size_t item_bytes[] = {
+    [OCT_FIELD_BOOL] = sizeof(bool),   [OCT_FIELD_S32] = sizeof(int32_t),
+    [OCT_FIELD_S64] = sizeof(int64_t), [OCT_FIELD_F32] = sizeof(float),
+    [OCT_FIELD_F64] = sizeof(double),  [OCT_FIELD_TEXT] = 0};
 
 /* Writes " name=value", or of a list " name=value,value". */
 static oct_status add_field(oct_text *text, const oct_field *field, const char *owner)
 {
-    const char *at = owner + field->offset;
-    const size_t item = list_item(field->type);
+    const int count = field->list ? *(const int *)(const void *)(owner + field->count) : 1;
     OCT_TRY(oct_text_add(text, " %s=", field->name));
-    if (!item) return add_number(text, "", field->type, at);
-    const int count = *(const int *)(const void *)(owner + field->count);
     for (int i = 0; i < count; i++)
-        OCT_TRY(add_number(text, i ? "," : "", field->type, at + (size_t)i * item));
+        OCT_TRY(add_number(text, i ? "," : "", field->type,
+                           owner + field->offset + (size_t)i * item_bytes[field->type]));
     return OCT_OK;
 }
 
@@ -245,29 +233,26 @@ static oct_status find_name(const char *word, const char *what, const char *(*na
 /* A number within the field's bounds, or of a list any of its type; `at` is where it is written. */
 static bool read_number(const oct_field *field, const char *word, void *at)
 {
-    const bool list = list_item(field->type) > 0;
-    int64_t whole = 0, low = list ? INT64_MIN : field->min, high = list ? INT64_MAX : field->max;
-    double real = 0;
+    const bool narrow = field->type == OCT_FIELD_S32;
+    int64_t whole = 0, low = field->min, high = field->max;
     char *end;
-    if (field->type == OCT_FIELD_F32 || field->type == OCT_FIELD_F64_LIST) {
-        real = oct_strtod(word, &end);
-        if (end == word || *end != '\0' || isnan(real)) return false;
-        if (field->type == OCT_FIELD_F64_LIST) return memcpy(at, &real, sizeof real);
+    if (field->type == OCT_FIELD_F32 || field->type == OCT_FIELD_F64) {
+        const double real = oct_strtod(word, &end);
         const float single = (float)real;
+        if (end == word || *end != '\0' || isnan(real)) return false;
+        if (field->type == OCT_FIELD_F64) return memcpy(at, &real, sizeof real);
         return (double)single == real && memcpy(at, &single, sizeof single);
     }
-    if (field->type == OCT_FIELD_S32_LIST) low = INT32_MIN, high = INT32_MAX;
+    if (field->list) low = narrow ? INT32_MIN : INT64_MIN, high = narrow ? INT32_MAX : INT64_MAX;
     if (!oct_parse_i64(word, &whole) || whole < low || whole > high) return false;
     if (field->type == OCT_FIELD_BOOL) return memcpy(at, &(bool){whole != 0}, sizeof(bool));
-    if (field->type == OCT_FIELD_S64 || field->type == OCT_FIELD_S64_LIST)
-        return memcpy(at, &whole, sizeof whole);
+    if (field->type == OCT_FIELD_S64) return memcpy(at, &whole, sizeof whole);
     return memcpy(at, &(int32_t){(int32_t)whole}, sizeof(int32_t));
 }
 
 static oct_status read_field(const oct_field *field, char *owner, char *word)
 {
     char *at = owner + field->offset;
-    const size_t item = list_item(field->type);
     int count = 0;
     if (field->type == OCT_FIELD_TEXT) {
         OCT_CHECK(strlen(word) <= (size_t)field->max, OCT_DATA, "its %s is longer than %lld bytes",
@@ -275,7 +260,7 @@ static oct_status read_field(const oct_field *field, char *owner, char *word)
         memcpy(at, word, strlen(word) + 1);
         return OCT_OK;
     }
-    if (!item) {
+    if (!field->list) {
         OCT_CHECK(read_number(field, word, at), OCT_DATA, "its %s is %s", field->name,
                   oct_show(word, strlen(word)).text);
         return OCT_OK;
@@ -284,8 +269,9 @@ static oct_status read_field(const oct_field *field, char *owner, char *word)
         const char *number = cut(&rest, ',');
         OCT_CHECK(count < field->max, OCT_DATA, "its %s are more than %lld", field->name,
                   (long long)field->max);
-        OCT_CHECK(read_number(field, number, at + (size_t)count * item), OCT_DATA,
-                  "its %s have the number %s", field->name, oct_show(number, strlen(number)).text);
+        OCT_CHECK(read_number(field, number, at + (size_t)count * item_bytes[field->type]),
+                  OCT_DATA, "its %s have the number %s", field->name,
+                  oct_show(number, strlen(number)).text);
     }
     memcpy(owner + field->count, &count, sizeof count);
     return OCT_OK;

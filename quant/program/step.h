@@ -37,30 +37,31 @@ typedef enum oct_field_type {
     OCT_FIELD_S64,
     OCT_FIELD_F32,
     /* program_text.c alone */
-    OCT_FIELD_S32_LIST,
-    OCT_FIELD_S64_LIST,
-    OCT_FIELD_F64_LIST,
+    OCT_FIELD_F64,
     OCT_FIELD_TEXT,
 } oct_field_type;
 
 /* One number, list or text of a step, a value or a program. Files and messages know it by this description alone. */
 typedef struct oct_field {
     const char *name;
-    oct_field_type type;
+    oct_field_type type; /* of a list that of its items */
+    bool list;
     size_t offset, count; /* in the struct; of a list also that of the int that counts it */
     int64_t min,
         max; /* of a whole number, and the most items or bytes; `check` has the last word */
 } oct_field;
 
+#define OCT_FIELD_TYPE(number)                                                                     \
+    _Generic((number), bool                                                                        \
+             : OCT_FIELD_BOOL, int32_t                                                             \
+             : OCT_FIELD_S32, int64_t                                                              \
+             : OCT_FIELD_S64, float                                                                \
+             : OCT_FIELD_F32, double                                                               \
+             : OCT_FIELD_F64)
 /* A field of any struct, and of the member `of` in a step's union. */
 #define OCT_FIELD_IN(owner, member, text, low, high)                                               \
     {                                                                                              \
-        .name = (text),                                                                            \
-        .type = _Generic(((owner *)0)->member, bool                                                \
-                         : OCT_FIELD_BOOL, int32_t                                                 \
-                         : OCT_FIELD_S32, int64_t                                                  \
-                         : OCT_FIELD_S64, float                                                    \
-                         : OCT_FIELD_F32),                                                         \
+        .name = (text), .type = OCT_FIELD_TYPE(((owner *)0)->member),                              \
         .offset = offsetof(owner, member), .min = (low), .max = (high)                             \
     }
 #define OCT_FIELD(of, member, low, high) OCT_FIELD_IN(oct_step, of.member, #member, low, high)
@@ -190,6 +191,11 @@ oct_status oct_check_bounds(const oct_program *program, const oct_step *step, in
                             int32_t hi);
 /* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step);
+
+/* Makes codes of qparams q of n values as a step quantize does: bytes, or numbers of two bytes; mask and range as in
+ * oct_step_run. */
+void oct_step_quantize_values(const oct_step *step, oct_qparams q, const float *x, int64_t n,
+                              void *codes, uint8_t *mask, float *range);
 
 /* Computes n elements of the output from as many codes of both inputs. */
 typedef void oct_broadcast_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,

@@ -10,16 +10,22 @@ static oct_status check_quantize(const oct_program *program, const oct_step *ste
     return oct_check_same_shape(program, step, 0);
 }
 
+void oct_step_quantize_values(const oct_step *step, oct_qparams q, const float *x, int64_t n,
+                              void *codes, uint8_t *mask, float *range)
+{
+    if (step->quantize.quotient)
+        oct_quantize_quotient(x, n, q, codes, mask, range);
+    else if (oct_codes_dtype(q) == OCT_U8)
+        oct_quantize_codes(x, n, q, codes, mask, range);
+    else
+        oct_quantize16(x, n, q, codes, mask, range);
+}
+
 static void run_quantize(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
-    const int64_t n = r->samples * oct_value_numel(y);
-    if (r->step->quantize.quotient)
-        oct_quantize_quotient(r->input[0], n, y->q, r->output, r->mask, r->range);
-    else if (y->dtype == OCT_U8)
-        oct_quantize_codes(r->input[0], n, y->q, r->output, r->mask, r->range);
-    else
-        oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
+    oct_step_quantize_values(r->step, y->q, r->input[0], r->samples * oct_value_numel(y), r->output,
+                             r->mask, r->range);
 }
 
 static const oct_field fields[] = {OCT_FIELD(quantize, quotient, 0, 1)};
