@@ -17,26 +17,17 @@ static float applied_value(const arithmetic *a, float c)
     return a->sum ? -c : 1.0F / c;
 }
 
-/* x op c or c op x (constant_first): x - c is x + (-c), x / c is x (1 / c), c - x is -x + c, c / x is (1 / x) c. */
-static oct_status apply_number(oct_onnx_builder *b, const arithmetic *a, int32_t input, double c,
-                               bool constant_first)
+/* x op c: x - c is x + (-c), x / c is x (1 / c). */
+static oct_status apply_number(oct_onnx_builder *b, const arithmetic *a, oct_onnx_view *x, double c)
 {
-    oct_onnx_view x = b->view[input];
-    if (constant_first && a->inverse) {
-        if (a->sum && c == 0)
-            OCT_TRY(oct_build_call_unary(b, "neg", OCT_NO_ARGS, &x));
-        else if (a->sum)
-            OCT_TRY(oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(-1), &x));
-        else
-            OCT_TRY(oct_build_call_unary(b, "reciprocal", OCT_NO_ARGS, &x));
-    } else if (a->inverse) {
+    if (a->inverse) {
         OCT_CHECK(a->sum || c != 0, OCT_DATA, "it divides by 0; export the network again");
         c = a->sum ? -c : 1.0 / c;
     }
     const bool nothing = a->sum ? c == 0 : c == 1;
     if (!nothing)
-        OCT_TRY(oct_build_call_unary(b, a->sum ? "add_scalar" : "mul_scalar", OCT_OP_ARGS(c), &x));
-    return oct_build_set_result(b, &x);
+        OCT_TRY(oct_build_call_unary(b, a->sum ? "add_scalar" : "mul_scalar", OCT_OP_ARGS(c), x));
+    return oct_build_set_result(b, x);
 }
 
 /* The one dimension, among `dims` that align at the last, along which a constant has several numbers; -1: none, or
@@ -81,7 +72,6 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t output, const arith
     float *weight = oct_build_data(b, output, "weight", &size);
     float *bias = oct_build_data(b, output, "bias", &none);
     const float *values = c->data, *more = addend ? addend->data : NULL;
-    const oct_file_order order = oct_file_order_of(1, &size);
     for (int64_t i = 0; i < size; i++) {
         weight[i] = a->sum ? 1.0F : applied_value(a, values[i]);
         if (bias) bias[i] = a->sum ? applied_value(a, values[i]) : more[i];
@@ -89,8 +79,8 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t output, const arith
     OCT_CHECK(oct_all_finite(weight, size) && (!bias || oct_all_finite(bias, size)), OCT_DATA,
               "%s makes numbers that are infinite; export the network again", c->name);
     /* Whatever the file has as it is keeps its name. */
-    if (!a->inverse) OCT_TRY(oct_build_fill(b, output, a->sum ? "bias" : "weight", c, &order, 1));
-    if (addend) OCT_TRY(oct_build_fill(b, output, "bias", addend, &order, 1));
+    if (!a->inverse) OCT_TRY(oct_build_fill_flat(b, output, a->sum ? "bias" : "weight", c));
+    if (addend) OCT_TRY(oct_build_fill_flat(b, output, "bias", addend));
     oct_build_freeze(b, output, "weight", a->frozen || a->sum || !c->learned);
     if (bias) oct_build_freeze(b, output, "bias", a->frozen || !(a->sum ? c : addend)->learned);
     return OCT_OK;
@@ -104,11 +94,7 @@ static oct_status apply_to_channels(oct_onnx_builder *b, const arithmetic *a, oc
     const int64_t size = oct_view_size(x, dim), rest = oct_view_numel(x) / size;
     const oct_onnx_value *addend = NULL;
     int32_t output;
-    const int64_t add = a->sum ? -1 : oct_build_only_reader(b, b->result, "Add", &addend);
-    if (add < 0 || find_only_dimension(addend, x->dims) != dim || oct_onnx_numel(addend) != size)
-        addend = NULL;
-    else
-        oct_build_absorb(b, add);
+    if (!a->sum) addend = oct_build_take_constant(b, "Add", x->dims, size, x->dims - 1 - dim);
     int order[OCT_VIEW_ATOMS]; /* `dim` is the last of them */
     const int n = oct_view_order(x, order);
     const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
@@ -296,7 +282,6 @@ static oct_status build_binary(oct_onnx_builder *b, const oct_onnx_node *n, cons
     OCT_CHECK(n->inputs == 2, OCT_DATA, "it has %d inputs; export the network again", n->inputs);
     const int number = oct_build_constant(b, n, 1) ? 1 : 0;
     const oct_onnx_value *c = oct_build_constant(b, n, number);
-    const bool constant_first = number == 0;
     double x;
     if (!c) {
         oct_onnx_view y[2];
@@ -310,13 +295,14 @@ static oct_status build_binary(oct_onnx_builder *b, const oct_onnx_node *n, cons
     OCT_CHECK(input >= 0 && b->has_view[input], OCT_DATA,
               "both its inputs are constants; export the network again");
     oct_onnx_view v = b->view[input];
-    if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
-        return apply_number(b, a, input, x, constant_first);
-    if (constant_first && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
-        OCT_TRY(a->sum ? oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(-1), &v)
-                       : oct_build_call_unary(b, "reciprocal", OCT_NO_ARGS, &v));
+    const bool scalar = c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x);
+    if (number == 0 && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
+        OCT_TRY(!a->sum            ? oct_build_call_unary(b, "reciprocal", OCT_NO_ARGS, &v)
+                : scalar && x == 0 ? oct_build_call_unary(b, "neg", OCT_NO_ARGS, &v)
+                                   : oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(-1), &v));
         a->inverse = false;
     }
+    if (scalar) return apply_number(b, a, &v, x);
     OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
               OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
               c->name);

@@ -216,7 +216,6 @@ oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
                              slope->dim[channel] == count && oct_view_size(&x, 1) == count),
               OCT_PREPARE, "its slopes are not one for all or one for each channel");
     OCT_TRY(oct_build_call(b, "prelu", OCT_OP_ARGS((double)count), &x.value, 1, &x.value));
-    const oct_file_order order = oct_file_order_of(1, &count);
-    OCT_TRY(oct_build_fill(b, x.value, "weight", slope, &order, 1));
+    OCT_TRY(oct_build_fill_flat(b, x.value, "weight", slope));
     return oct_build_set_result(b, &x);
 }

@@ -129,11 +129,11 @@ oct_status oct_build_lay_out_last(oct_onnx_builder *b, oct_onnx_view *v,
 oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v);
 /* The view (N, C, H, W), or of 3 dimensions (N, C, W), of a tensor (N, H, W, C). */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
-/* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is none. */
-int64_t oct_build_only_reader(const oct_onnx_builder *b, int32_t value, const char *type,
-                              const oct_onnx_value **constant);
-/* Makes a node part of the current one, which then computes its result: it is not built itself. */
-void oct_build_absorb(oct_onnx_builder *b, int64_t node);
+/* The constant that the only node that reads the current result adds or multiplies it with (type: Add, Mul), when its
+ * `size` elements all lie in one dimension, which `after` others of the result's `dims` follow (-1: in whichever). That
+ * node becomes part of the current one, which then computes its result. NULL: there is none. */
+const oct_onnx_value *oct_build_take_constant(oct_onnx_builder *b, const char *type, int dims,
+                                              int64_t size, int after);
 
 /* Every operator. */
 #define OCT_ONNX_BUILD(name, function)                                                             \

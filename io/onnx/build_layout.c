@@ -175,26 +175,6 @@ oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oc
     return OCT_OK;
 }
 
-/* Writes the loops that visit a view's values with its dimensions in this order, from outer to inner; two loops that go
- * through memory like one become one. Returns how many. */
-static int merge_loops(const oct_onnx_view *v, const int *order, int n,
-                       oct_view_atom loop[OCT_VIEW_ATOMS])
-{
-    int count = 0;
-    for (int i = 0; i < n; i++) {
-        const int first = oct_view_first_atom(v, order[i]);
-        for (int k = first; k < first + v->num_atoms[order[i]]; k++) {
-            const oct_view_atom *a = &v->atom[k];
-            oct_view_atom *last = count > 0 ? &loop[count - 1] : NULL;
-            if (last && last->stride == a->size * a->stride)
-                *last = (oct_view_atom){last->size * a->size, a->stride};
-            else
-                loop[count++] = *a;
-        }
-    }
-    return count;
-}
-
 /* Calls a module that copies the view's elements, in the order of these loops, into a new tensor of this shape. */
 static oct_status add_move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
                            int loops, const oct_shape *shape, int32_t *value)
@@ -219,7 +199,8 @@ oct_status oct_build_lay_out(oct_onnx_builder *b, oct_onnx_view *v, const int *o
     oct_view_atom loop[OCT_VIEW_ATOMS];
     oct_shape sample = shape;
     sample.dim[0] = 1;
-    const int loops = merge_loops(v, order, n, loop);
+    const oct_onnx_view ordered = oct_view_transpose(v, order, n);
+    const int loops = oct_view_merge_atoms(&ordered, loop);
     const int64_t numel = oct_view_numel(v);
     OCT_CHECK(oct_shape_numel(&sample) == numel, OCT_DEFECT, "a view of %lld values has no layout",
               (long long)numel);
@@ -336,20 +317,18 @@ oct_status oct_build_call_unary(oct_onnx_builder *b, const char *type, const oct
     return oct_build_call(b, type, args, &v->value, 1, &v->value);
 }
 
-int64_t oct_build_only_reader(const oct_onnx_builder *b, int32_t value, const char *type,
-                              const oct_onnx_value **constant)
+const oct_onnx_value *oct_build_take_constant(oct_onnx_builder *b, const char *type, int dims,
+                                              int64_t size, int after)
 {
-    const int32_t user = b->last_reader[value];
-    *constant = NULL;
-    if (b->reads[value] != 1 || user < 0 || b->fused[user].type) return -1;
+    const int32_t user = b->last_reader[b->result];
+    if (b->reads[b->result] != 1 || user < 0 || b->fused[user].type) return NULL;
     const oct_onnx_node *n = &b->graph->nodes[user];
-    if (strcmp(n->type, type) != 0 || n->inputs != 2) return -1;
-    *constant = oct_build_constant(b, n, n->input[0] == value ? 1 : 0);
-    return *constant && (*constant)->dtype == OCT_F32 ? user : -1;
-}
-
-void oct_build_absorb(oct_onnx_builder *b, int64_t node)
-{
-    b->absorbed[node] = true;
-    b->result = b->graph->nodes[node].output[0];
+    if (strcmp(n->type, type) != 0 || n->inputs != 2) return NULL;
+    const oct_onnx_value *c = oct_build_constant(b, n, n->input[0] == b->result ? 1 : 0);
+    if (!c || c->dtype != OCT_F32 || oct_onnx_numel(c) != size || c->ndim < 1 || c->ndim > dims)
+        return NULL;
+    if (after >= 0 && (c->ndim <= after || c->dim[c->ndim - 1 - after] != size)) return NULL;
+    b->absorbed[user] = true;
+    b->result = n->output[0];
+    return c;
 }

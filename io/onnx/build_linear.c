@@ -2,25 +2,18 @@
 #include "io/onnx/build_impl.h"
 
 /* The view after a product with weights: its dimension `dim`, innermost in memory, now has `size` values in place of
- * those before, and the strides of all others grow with it. */
-static oct_onnx_view resize_dimension(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
+ * those before, and the strides of all others grow with it. False: it has too many atoms. */
+static bool resize_dimension(const oct_onnx_view *v, int dim, int32_t value, int64_t size,
+                             oct_onnx_view *out)
 {
-    oct_onnx_view out = *v;
-    const int first = oct_view_first_atom(v, dim), old_atoms = v->num_atoms[dim],
-              new_atoms = size > 1 ? 1 : 0;
+    const oct_view_atom one = {size, 1};
     const int64_t old_size = oct_view_size(v, dim);
-    int all = 0;
-    for (int d = 0; d < v->dims; d++)
-        all += v->num_atoms[d];
-    for (int i = 0; i < all; i++)
-        out.atom[i].stride = v->atom[i].stride / old_size * size;
-    memmove(&out.atom[first + new_atoms], &out.atom[first + old_atoms],
-            (size_t)(all - first - old_atoms) * sizeof out.atom[0]);
-    if (new_atoms) out.atom[first] = (oct_view_atom){size, 1};
-    out.num_atoms[dim] = new_atoms;
-    out.value = value;
-    out.shape.dim[out.shape.ndim - 1] = size;
-    return out;
+    *out = *v;
+    for (int i = 0; i < oct_view_first_atom(v, v->dims); i++)
+        out->atom[i].stride = v->atom[i].stride / old_size * size;
+    out->value = value;
+    out->shape.dim[out->shape.ndim - 1] = size;
+    return oct_view_set_atoms(out, dim, &one, size > 1 ? 1 : 0);
 }
 
 /* A product with weights, as its node says it. */
@@ -111,21 +104,15 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
     OCT_TRY(oct_build_call_layer(b, "linear", OCT_ARGS(linear, in, out, p->bias != NULL), &layer,
                                  p->x.value, &value, &is_new));
     if (is_new && p->bias) OCT_TRY(fill_bias(b, p, value, out));
-    *y = resize_dimension(&p->x, p->dim, value, out);
+    OCT_CHECK(resize_dimension(&p->x, p->dim, value, out, y), OCT_PREPARE,
+              "its input is too much rearranged; write it in steps");
     return OCT_OK;
 }
 
 /* The layer's bias: what the next node adds, when that is a constant with one number for each output; else NULL. */
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
 {
-    const oct_onnx_value *bias;
-    const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
-    const int64_t add = oct_build_only_reader(b, b->result, "Add", &bias);
-    if (add < 0 || bias->ndim < 1 || bias->ndim > dims || oct_onnx_numel(bias) != out ||
-        bias->dim[bias->ndim - 1] != out)
-        return NULL;
-    oct_build_absorb(b, add);
-    return bias;
+    return oct_build_take_constant(b, "Add", dims, p->weight->dim[p->transposed ? 0 : 1], 0);
 }
 
 /* alpha x W + beta bias, with constant weights (transB: W is (O, I)): a linear layer */

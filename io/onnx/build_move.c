@@ -56,7 +56,7 @@ oct_status oct_build_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    const oct_onnx_view y = oct_view_transpose(&x, n->args.perm);
+    const oct_onnx_view y = oct_view_transpose(&x, n->args.perm, x.dims);
     return oct_build_set_result(b, &y);
 }
 
@@ -172,7 +172,7 @@ static oct_status move_blocks(oct_onnx_builder *b, const oct_onnx_node *n, const
     OCT_TRY(oct_build_view(b, n, 0, &x));
     OCT_CHECK(oct_view_reshape(&x, 6, split, &x), OCT_PREPARE,
               "its input is too much rearranged; write it in steps");
-    x = oct_view_transpose(&x, order);
+    x = oct_view_transpose(&x, order, 6);
     OCT_CHECK(oct_view_reshape(&x, 4, to->dim, &x), OCT_DEFECT, "a block has no view");
     return oct_build_set_result(b, &x);
 }

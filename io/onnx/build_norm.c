@@ -123,26 +123,6 @@ oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
     return oct_build_set_result(b, &x);
 }
 
-/* Makes a Mul and an Add after a normalization part of it, when their constants have `size` numbers in the dimension
- * that `after` dimensions of 1 follow (0: any of the last dimensions). */
-static void absorb_scale_and_shift(oct_onnx_builder *b, int64_t size, int after,
-                                   const oct_onnx_value **scale, const oct_onnx_value **shift)
-{
-    const char *const types[] = {"Mul", "Add"};
-    const oct_onnx_value **found[] = {scale, shift};
-    for (int i = 0; i < 2; i++) {
-        const oct_onnx_value *c;
-        const int64_t node = oct_build_only_reader(b, b->result, types[i], &c);
-        if (node < 0 || oct_onnx_numel(c) != size || c->ndim <= after) continue;
-        bool fits = after == 0 || c->dim[c->ndim - 1 - after] == size;
-        for (int d = c->ndim - after; after > 0 && d < c->ndim; d++)
-            fits &= c->dim[d] == 1;
-        if (!fits) continue;
-        *found[i] = c;
-        oct_build_absorb(b, node);
-    }
-}
-
 /* Calls a normalization on x, whose layout fits, with the file's factors and addends (NULL: 1 and 0). */
 static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                             oct_onnx_view *x, const oct_onnx_value *scale,
@@ -193,7 +173,6 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
     const bool *reduced = f->inner->args.reduced;
-    const oct_onnx_value *scale = NULL, *shift = NULL;
     int64_t size = 1;
     (void)n;
     int axis = x.dims;
@@ -203,7 +182,8 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
         OCT_CHECK(!reduced[d], OCT_PREPARE,
                   "it normalizes over dimensions that are not the last ones; transpose before it");
     OCT_CHECK(axis > 0, OCT_PREPARE, "it normalizes over samples; normalize within a sample");
-    absorb_scale_and_shift(b, size, 0, &scale, &shift);
+    const oct_onnx_value *scale = oct_build_take_constant(b, "Mul", x.dims, size, -1);
+    const oct_onnx_value *shift = oct_build_take_constant(b, "Add", x.dims, size, -1);
     return layer_norm(b, &x, axis, f->number[0], scale, shift);
 }
 
@@ -267,9 +247,10 @@ oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
 {
     const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
-    const oct_onnx_value *scale = NULL, *shift = NULL;
+    const int64_t channels = oct_view_size(&x, 1);
     (void)n;
-    absorb_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
+    const oct_onnx_value *scale = oct_build_take_constant(b, "Mul", x.dims, channels, x.dims - 2);
+    const oct_onnx_value *shift = oct_build_take_constant(b, "Add", x.dims, channels, x.dims - 2);
     return group_norm(b, &x, (int64_t)f->number[1], f->number[0], scale, shift);
 }
 

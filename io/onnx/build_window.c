@@ -67,15 +67,9 @@ static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node *n, int dims,
                                        int64_t channels)
 {
-    const oct_onnx_value *bias = oct_build_constant(b, n, 2);
-    if (bias || (n->inputs > 2 && n->input[2] >= 0)) return bias;
-    const int64_t add = oct_build_only_reader(b, b->result, "Add", &bias);
-    const int channel = add < 0 ? -1 : bias->ndim - (dims - 1);
-    if (channel < 0 || bias->ndim > dims || bias->dim[channel] != channels ||
-        oct_onnx_numel(bias) != channels)
-        return NULL;
-    oct_build_absorb(b, add);
-    return bias;
+    return oct_onnx_input(b->graph, n, 2)
+               ? oct_build_constant(b, n, 2)
+               : oct_build_take_constant(b, "Add", dims, channels, dims - 2);
 }
 
 /* What Conv and ConvTranspose share. */

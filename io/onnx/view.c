@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-static int count_atoms(const oct_onnx_view *v)
-{
-    int count = 0;
-    for (int d = 0; d < v->dims; d++)
-        count += v->num_atoms[d];
-    return count;
-}
-
 static bool is_batch(const oct_view_atom *a)
 {
     return a->size == OCT_ONNX_BATCH;
@@ -22,6 +14,11 @@ int oct_view_first_atom(const oct_onnx_view *v, int dim)
     for (int d = 0; d < dim; d++)
         first += v->num_atoms[d];
     return first;
+}
+
+static int count_atoms(const oct_onnx_view *v)
+{
+    return oct_view_first_atom(v, v->dims);
 }
 
 int64_t oct_view_size(const oct_onnx_view *v, int dim)
@@ -99,8 +96,7 @@ bool oct_view_is_whole(const oct_onnx_view *v)
     return v->offset == 0 && stride == oct_view_tensor_numel(v);
 }
 
-/* Copies all atoms in order, with neighbors that go through memory like one merged, also of different dimensions. */
-static int merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
+int oct_view_merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS])
 {
     int count = 0;
     for (int i = 0, n = count_atoms(v); i < n; i++) {
@@ -157,7 +153,7 @@ bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct
     oct_onnx_view result = {.value = v->value, .shape = v->shape, .offset = v->offset};
     int atoms = 0;
     if (dims > OCT_VIEW_ATOMS) return false;
-    queue.count = merge_atoms(v, queue.atom);
+    queue.count = oct_view_merge_atoms(v, queue.atom);
     for (int d = 0; d < dims; d++)
         if (!take_atoms(&queue, size[d], &result, &atoms)) return false;
     if (queue.next < queue.count) return false;
@@ -165,8 +161,7 @@ bool oct_view_reshape(const oct_onnx_view *v, int dims, const int64_t *size, oct
     return true;
 }
 
-/* Replaces the atoms of one dimension by `count` others; false: there are too many. */
-static bool set_atoms(oct_onnx_view *v, int dim, const oct_view_atom *atom, int count)
+bool oct_view_set_atoms(oct_onnx_view *v, int dim, const oct_view_atom *atom, int count)
 {
     const int first = oct_view_first_atom(v, dim), had = v->num_atoms[dim], all = count_atoms(v);
     if (all - had + count > OCT_VIEW_ATOMS) return false;
@@ -195,8 +190,8 @@ bool oct_view_slice(const oct_onnx_view *v, int dim, int64_t start, int64_t coun
     out->offset += start / inner * atom[0].stride;
     atom[0].size = count / inner;
     atom[0].stride *= step;
-    return atom[0].size == 1 ? set_atoms(out, dim, atom + 1, atoms - 1)
-                             : set_atoms(out, dim, atom, atoms);
+    return atom[0].size == 1 ? oct_view_set_atoms(out, dim, atom + 1, atoms - 1)
+                             : oct_view_set_atoms(out, dim, atom, atoms);
 }
 
 bool oct_view_expand(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out)
@@ -211,7 +206,7 @@ bool oct_view_expand(const oct_onnx_view *v, int dims, const int64_t *size, oct_
     for (int d = 0; d < dims; d++) {
         const oct_view_atom repeated = {size[d], 0};
         if (oct_view_size(&wide, d) == size[d]) continue;
-        if (wide.num_atoms[d] > 0 || size[d] < 0 || !set_atoms(&wide, d, &repeated, 1))
+        if (wide.num_atoms[d] > 0 || size[d] < 0 || !oct_view_set_atoms(&wide, d, &repeated, 1))
             return false;
     }
     *out = wide;
@@ -226,20 +221,21 @@ bool oct_view_tile(const oct_onnx_view *v, int dim, int64_t times, oct_onnx_view
     if (oct_view_size(v, dim) < 0) return false;
     memcpy(&atom[1], &v->atom[oct_view_first_atom(v, dim)],
            (size_t)v->num_atoms[dim] * sizeof *atom);
-    return set_atoms(out, dim, atom, v->num_atoms[dim] + 1);
+    return oct_view_set_atoms(out, dim, atom, v->num_atoms[dim] + 1);
 }
 
 void oct_view_merge(oct_onnx_view *v, int dim, int64_t stride)
 {
     const oct_view_atom one = {oct_view_size(v, dim), stride};
-    (void)set_atoms(v, dim, &one, one.size == 1 ? 0 : 1); /* fewer always fit */
+    (void)oct_view_set_atoms(v, dim, &one, one.size == 1 ? 0 : 1); /* fewer always fit */
 }
 
-oct_onnx_view oct_view_transpose(const oct_onnx_view *v, const int *order)
+oct_onnx_view oct_view_transpose(const oct_onnx_view *v, const int *order, int n)
 {
     oct_onnx_view out = *v;
     int next = 0;
-    for (int d = 0; d < v->dims; d++) {
+    out.dims = n;
+    for (int d = 0; d < n; d++) {
         const int first = oct_view_first_atom(v, order[d]), count = v->num_atoms[order[d]];
         memcpy(&out.atom[next], &v->atom[first], (size_t)count * sizeof out.atom[0]);
         out.num_atoms[d] = count;

@@ -32,7 +32,7 @@ oct_onnx_view oct_view_in_order(int32_t value, oct_shape shape, int dims, const 
                                 const int *order, int n);
 /* A dimension's size; negative where it holds the batch, as in oct_onnx_value. */
 int64_t oct_view_size(const oct_onnx_view *v, int dim);
-/* The index in `atom` of a dimension's first atom. */
+/* The index in `atom` of a dimension's first atom; of dimension `dims` how many atoms there are. */
 int oct_view_first_atom(const oct_onnx_view *v, int dim);
 int oct_view_batch(const oct_onnx_view *v);     /* the dimension that holds the batch; -1: none */
 int64_t oct_view_numel(const oct_onnx_view *v); /* of a sample */
@@ -47,11 +47,17 @@ bool oct_view_slice(const oct_onnx_view *v, int dim, int64_t start, int64_t coun
                     oct_onnx_view *out);
 /* Dimensions of size 1 become `size`; missing ones are put in front. */
 bool oct_view_expand(const oct_onnx_view *v, int dims, const int64_t *size, oct_onnx_view *out);
-oct_onnx_view oct_view_transpose(const oct_onnx_view *v, const int *order);
+/* The dimensions in another order, or `n` of them alone. */
+oct_onnx_view oct_view_transpose(const oct_onnx_view *v, const int *order, int n);
 /* Dimension `dim` repeated as a whole. */
 bool oct_view_tile(const oct_onnx_view *v, int dim, int64_t times, oct_onnx_view *out);
+/* Replaces the atoms of a dimension by `count` others; false: there are too many. */
+bool oct_view_set_atoms(oct_onnx_view *v, int dim, const oct_view_atom *atom, int count);
 /* The atoms of a dimension become one of this stride. */
 void oct_view_merge(oct_onnx_view *v, int dim, int64_t stride);
+/* Copies all atoms in order, with neighbors that go through memory like one merged, also of different dimensions; returns
+ * how many. */
+int oct_view_merge_atoms(const oct_onnx_view *v, oct_view_atom atom[OCT_VIEW_ATOMS]);
 /* Each atom is a dimension of its own. */
 oct_onnx_view oct_view_split(const oct_onnx_view *v);
 /* Writes the dimensions without the batch in the order in which they lie in memory; returns how many. */

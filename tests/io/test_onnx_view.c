@@ -58,7 +58,7 @@ static void transpose(pair *p, uint32_t run, uint32_t *count)
         memmove(&order[at + 1], &order[at], (size_t)(d + 1 - at) * sizeof *order);
         order[at] = d + 1;
     }
-    p->view = oct_view_transpose(&p->view, order);
+    p->view = oct_view_transpose(&p->view, order, p->view.dims);
     for (int d = 0; d < p->dims; d++)
         size[d] = p->size[order[d + 1] - 1];
     for (int64_t i = 0; i < p->numel; i++) {
@@ -182,7 +182,7 @@ Test(onnx_view, keeps_a_batch_that_is_folded_with_heads)
     static const int order[] = {0, 2, 1, 3};
     const int64_t back[] = {OCT_ONNX_BATCH, 3, 5, 4};
     oct_onnx_view v = oct_view_of(0, OCT_SHAPE(1, 5, 12), 4, tokens), heads;
-    v = oct_view_transpose(&v, order);
+    v = oct_view_transpose(&v, order, v.dims);
     cr_assert(oct_view_reshape(&v, 3, folded, &heads));
     cr_assert_eq(oct_view_size(&heads, 0), -3);
     cr_assert_eq(oct_view_batch(&heads), 0);
