@@ -78,7 +78,7 @@ static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node 
     entry->count++;
     if (entry->count > NODES_NAMED) return OCT_OK;
     return oct_text_add(&entry->nodes, "%s%s", entry->count > 1 ? ", " : "",
-                        oct_show(n->name, strlen(n->name)).text);
+                        oct_onnx_shown(n->name).text);
 }
 
 /* Adds one failure for each entry. Returns OCT_DATA when one of them is a defect of the file, else OCT_PREPARE. */
@@ -213,7 +213,7 @@ static oct_status find_output(oct_onnx_builder *b)
         names[count++] = g->output_names[i];
     snprintf(first, sizeof first, "its first one is %.80s", names[0]);
     return oct_fail(OCT_USAGE, "model.output: %s has no output '%s'; %s", g->path,
-                    oct_show(wanted, strlen(wanted)).text,
+                    oct_onnx_shown(wanted).text,
                     oct_did_you_mean(hint, wanted, names, count, first));
 }
 

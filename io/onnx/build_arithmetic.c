@@ -47,17 +47,14 @@ static int find_only_dimension(const oct_onnx_value *c, int dims)
 static bool is_moved_input(const oct_onnx_builder *b, int32_t value)
 {
     static const char *const types[] = {
-        "Add",     "Cast",   "Clip",  "Concat", "Div", "Gather",  "Mul",       "Pad",
-        "Reshape", "Resize", "Slice", "Split",  "Sub", "Squeeze", "Transpose", "Unsqueeze"};
+        "Add",    "Cast",  "Clip",  "Concat", "Div",     "Gather",    "Mul",       "Pad", "Reshape",
+        "Resize", "Slice", "Split", "Sub",    "Squeeze", "Transpose", "Unsqueeze", NULL};
     while (b->producer[value] >= 0) {
         const oct_onnx_node *n = &b->graph->nodes[b->producer[value]];
-        size_t type = 0;
         int i = 0;
-        while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
-            type++;
         while (i < n->inputs && (n->input[i] < 0 || b->graph->values[n->input[i]].data))
             i++;
-        if (type == OCT_COUNT(types) || i == n->inputs) return false;
+        if (oct_onnx_index(n->type, types) < 0 || i == n->inputs) return false;
         value = n->input[i];
     }
     return true;

@@ -133,7 +133,7 @@ static oct_status note_name(oct_onnx_builder *b, const oct_module *m, const char
         snprintf(note, sizeof note,
                  "its parameter %.80s is used in different ways, and one scales it or moves "
                  "its dimensions: each has a copy, and training changes them apart",
-                 oct_show(file->name, strlen(file->name)).text);
+                 oct_onnx_shown(file->name).text);
         OCT_TRY(oct_network_add_note(b->network, note));
     }
     *used |= named ? NAMED : APART;

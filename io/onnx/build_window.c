@@ -316,18 +316,15 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x;
     int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
-    static const char *const modes[] = {"constant", "reflect", "edge"};
-    int mode = 0;
+    static const char *const modes[] = {"constant", "reflect", "edge", NULL};
+    const int mode = oct_onnx_index(oct_onnx_string(n, "mode", "constant"), modes);
     int side[3];
     bool pads_any = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));
     if (n->inputs > 2 && n->input[2] >= 0)
         OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
                   "the value that it pads with is computed; export it with a constant");
-    while (mode < (int)OCT_COUNT(modes) &&
-           strcmp(modes[mode], oct_onnx_string(n, "mode", "constant")) != 0)
-        mode++;
-    OCT_CHECK(mode < (int)OCT_COUNT(modes), OCT_PREPARE,
+    OCT_CHECK(mode >= 0, OCT_PREPARE,
               "it pads in mode %s; only constant, reflect and edge are supported",
               oct_onnx_string(n, "mode", "constant"));
     memcpy(before, n->args.before, sizeof before);

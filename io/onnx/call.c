@@ -44,19 +44,23 @@ static bool names_batch(const char *text)
     return false;
 }
 
+oct_status oct_onnx_node_problem(const oct_onnx_graph *g, const oct_onnx_node *n, const char *text)
+{
+    return oct_fail_add(
+        OCT_DATA, "%s: node '%s' (%s): %s%s", g->path, oct_onnx_shown(n->name).text,
+        oct_onnx_shown(n->type).text, text,
+        names_batch(text) ? "; N is the batch, the first dimension of the network's input" : "");
+}
+
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
 {
-    const oct_onnx_node *n = c->node;
     char text[1024];
     if (oct_error_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
     if (oct_error_count() == OCT_ONNX_PROBLEMS_MAX)
         return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
                             c->pass->graph->path);
     OCT_PRINT_ARGS(text, format);
-    return oct_fail_add(
-        OCT_DATA, "%s: node '%s' (%s): %s%s", c->pass->graph->path,
-        oct_show(n->name, strlen(n->name)).text, oct_show(n->type, strlen(n->type)).text, text,
-        names_batch(text) ? "; N is the batch, the first dimension of the network's input" : "");
+    return oct_onnx_node_problem(c->pass->graph, c->node, text);
 }
 
 oct_status oct_onnx_declare(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)

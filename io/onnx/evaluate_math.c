@@ -240,27 +240,21 @@ static const binary binaries[] = {
     {"LessOrEqual", real_less_equal, less_equal, affine_less_equal},
 };
 
-static double real_of(const oct_onnx_value *v, int64_t i)
-{
-    return v->dtype == OCT_F32 ? (double)oct_onnx_reals(v)[i] : (double)oct_onnx_get_int(v, i);
-}
-
 /* Element i of the result: y = f(x[0], x[1]), with the walk's offsets of both operands. */
 static oct_status apply_binary(const oct_onnx_call *c, const binary *b,
                                const oct_onnx_value *const x[2], const oct_onnx_walk *w, int64_t i)
 {
     oct_onnx_value *y = oct_onnx_result(c, 0);
     int64_t value;
-    if (oct_onnx_varies(x[0], w->offset[0]) || oct_onnx_varies(x[1], w->offset[1])) {
-        oct_onnx_affine n = oct_onnx_affine_unknown();
-        if (b->affine)
-            n = b->affine(oct_onnx_affine_of(x[0], w->offset[0]),
-                          oct_onnx_affine_of(x[1], w->offset[1]));
+    const oct_onnx_affine left = oct_onnx_affine_of(x[0], w->offset[0]);
+    const oct_onnx_affine right = oct_onnx_affine_of(x[1], w->offset[1]);
+    if (left.times != 0 || right.times != 0) {
+        oct_onnx_affine n = b->affine ? b->affine(left, right) : oct_onnx_affine_unknown();
         if (x[0]->dtype != OCT_F32) n = oct_onnx_affine_truncate(n);
         return oct_onnx_put_affine(c, y, i, n);
     }
     if (x[0]->dtype == OCT_F32) {
-        const double real = b->real(real_of(x[0], w->offset[0]), real_of(x[1], w->offset[1]));
+        const double real = b->real(left.fixed, right.fixed);
         if (y->dtype != OCT_F32) return oct_onnx_put_int(c, y, i, real != 0);
         oct_onnx_reals(y)[i] = (float)real;
         return OCT_OK;
@@ -355,8 +349,8 @@ oct_status oct_onnx_evaluate_cast(oct_onnx_call *c)
     const bool truth = oct_onnx_int(c->node, "to", 0) == 9, real = x->dtype == OCT_F32;
     OCT_TRY(oct_onnx_allocate_result(c, 0));
     for (int64_t i = 0; i < numel; i++) {
-        const double from = real_of(x, i);
         const oct_onnx_affine n = oct_onnx_affine_of(x, i), zero = {0, 0};
+        const double from = n.fixed;
         if (oct_onnx_varies(x, i)) {
             oct_onnx_affine cast = n;
             if (truth)

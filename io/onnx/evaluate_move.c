@@ -246,7 +246,6 @@ oct_status oct_onnx_evaluate_shape(oct_onnx_call *c)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
-    int64_t start = oct_onnx_int(c->node, "start", 0);
     OCT_TRY(oct_onnx_allocate_result(c, 0));
     if (strcmp(c->node->type, "Size") == 0) {
         oct_onnx_affine numel = oct_onnx_plain(1);
@@ -254,10 +253,8 @@ oct_status oct_onnx_evaluate_shape(oct_onnx_call *c)
             numel = oct_onnx_affine_mul(numel, oct_onnx_extent(x->dim[i]));
         return oct_onnx_put_affine(c, y, 0, numel);
     }
-    start = start < 0 ? start + x->ndim : start;
-    start = start < 0 ? 0 : start;
     for (int64_t i = 0; i < y->dim[0]; i++)
-        OCT_TRY(oct_onnx_put_affine(c, y, i, oct_onnx_extent(x->dim[start + i])));
+        OCT_TRY(oct_onnx_put_affine(c, y, i, oct_onnx_extent(x->dim[c->node->args.start[0] + i])));
     return OCT_OK;
 }
 

@@ -16,13 +16,10 @@ static const int64_t input_numel_max = (int64_t)1 << 32; /* of a sample */
 /* Does the node scale or shift `value` by constants alone? */
 static bool only_rescales(const oct_onnx_graph *g, const oct_onnx_node *n, int32_t value)
 {
-    static const char *const types[] = {"Add", "Cast", "Clip", "Div", "Mul", "Sub"};
-    size_t type = 0;
-    while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
-        type++;
+    static const char *const types[] = {"Add", "Cast", "Clip", "Div", "Mul", "Sub", NULL};
     for (int k = 0; k < n->inputs; k++)
         if (n->input[k] != value && n->input[k] >= 0 && !g->values[n->input[k]].data) return false;
-    return type < OCT_COUNT(types) && n->outputs == 1 && n->output[0] >= 0;
+    return oct_onnx_index(n->type, types) >= 0 && n->outputs == 1 && n->output[0] >= 0;
 }
 
 /* Is the input (N, H, W, C)? Converters from Keras transpose it to (N, C, H, W) at once, or after scaling. */
@@ -52,7 +49,7 @@ typedef struct image_size {
 
 static oct_status set_image(oct_onnx_graph *g, oct_onnx_value *v, const image_size *size)
 {
-    const oct_shown name = oct_show(v->name, strlen(v->name));
+    const oct_shown name = oct_onnx_shown(v->name);
     g->channels_last = is_turned_to_channels_first(g, g->inputs[0]);
     const int channel = g->channels_last ? 3 : 1;
     const int64_t last[4] = {0, size->h, size->w, size->c};
@@ -74,7 +71,7 @@ static oct_status set_image(oct_onnx_graph *g, oct_onnx_value *v, const image_si
 
 static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const image_size *size)
 {
-    const oct_shown name = oct_show(v->name, strlen(v->name));
+    const oct_shown name = oct_onnx_shown(v->name);
     int64_t numbers;
     OCT_CHECK(!size->h || !size->w || size->c, OCT_USAGE,
               "%s: the input '%s' is no image, so that it has no height and width to set; leave "
@@ -106,7 +103,7 @@ static oct_status set_input(oct_onnx_graph *g, const image_size *size)
     OCT_CHECK(!v->known || v->ndim > 1, OCT_PREPARE,
               "%s: the input '%s' has no dimension but the batch; give it a second one for the "
               "numbers of a sample",
-              g->path, oct_show(v->name, strlen(v->name)).text);
+              g->path, oct_onnx_shown(v->name).text);
     if (!v->known)
         *v = (oct_onnx_value){.name = v->name,
                               .dtype = v->dtype,
@@ -121,7 +118,7 @@ static oct_status set_input(oct_onnx_graph *g, const image_size *size)
     for (int i = 0; i < v->ndim; i++)
         fine = fine && v->dim[i] <= INT32_MAX;
     OCT_CHECK(fine, OCT_DATA, "%s: the input '%s' is too large", g->path,
-              oct_show(v->name, strlen(v->name)).text);
+              oct_onnx_shown(v->name).text);
     return OCT_OK;
 }
 
@@ -146,7 +143,7 @@ static void name_others(const oct_onnx_call *c, char text[OTHERS_BYTES])
         const size_t used = strlen(names);
         if (others++ < OTHERS_NAMED)
             snprintf(names + used, sizeof names - used, "%s'%s'", used ? ", " : ": ",
-                     oct_show(n->name, strlen(n->name)).text);
+                     oct_onnx_shown(n->name).text);
     }
     text[0] = '\0';
     if (others > 0)
@@ -176,7 +173,7 @@ static oct_status unknown_operator(const oct_onnx_call *c)
         return oct_onnx_problem(c,
                                 "it is an operator of '%s', not of ONNX; export the model "
                                 "without optimizations of a runtime%s",
-                                oct_show(n->domain, strlen(n->domain)).text, others);
+                                oct_onnx_shown(n->domain).text, others);
     for (int64_t opset = OCT_ONNX_OPSET_MIN; opset <= OCT_ONNX_OPSET_MAX; opset++)
         if (oct_onnx_operator_find(n->type, opset))
             return oct_onnx_problem(c,
@@ -339,18 +336,15 @@ static oct_status find_shapes(oct_onnx_graph *g)
 /* Is output 0 input 0, given that both have the same shape? */
 static bool keeps_numbers(const oct_onnx_node *n)
 {
-    static const char *const types[] = {"Cast",    "CastLike", "Expand", "Flatten",
-                                        "Reshape", "Squeeze",  "Tile",   "Unsqueeze"};
-    static const char *const many_inputs[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
+    static const char *const types[] = {"Cast",    "CastLike", "Expand",    "Flatten", "Reshape",
+                                        "Squeeze", "Tile",     "Unsqueeze", NULL};
+    static const char *const many_inputs[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum", NULL};
     bool pads = strcmp(n->type, "Pad") == 0;
     for (int i = 0; pads && i < OCT_ONNX_DIMS; i++)
         if (n->args.before[i] != 0 || n->args.after[i] != 0) return false;
     if (pads) return true;
-    for (size_t i = 0; i < OCT_COUNT(types); i++)
-        if (strcmp(n->type, types[i]) == 0) return true;
-    for (size_t i = 0; i < OCT_COUNT(many_inputs); i++)
-        if (strcmp(n->type, many_inputs[i]) == 0) return n->inputs == 1 && n->outputs == 1;
-    return false;
+    return oct_onnx_index(n->type, types) >= 0 ||
+           (oct_onnx_index(n->type, many_inputs) >= 0 && n->inputs == 1 && n->outputs == 1);
 }
 
 static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
@@ -446,23 +440,17 @@ static oct_status check_known(const oct_onnx_graph *g)
             known = known && (!v || v->known);
             constant = constant && (!v || (v->data && !v->times));
         }
-        const oct_shown name = oct_show(n->name, strlen(n->name));
-        const oct_shown type = oct_show(n->type, strlen(n->type));
         if (!known)
-            (void)oct_fail_add(OCT_DATA, "%s: node '%s' (%s): it uses a result that is not known",
-                               g->path, name.text, type.text);
+            (void)oct_onnx_node_problem(g, n, "it uses a result that is not known");
         else if (constant)
-            (void)oct_fail_add(
-                OCT_DATA,
-                "%s: node '%s' (%s): it computes with constants alone, which Octet does "
-                "not do for this operator; put its result into the file as a constant",
-                g->path, name.text, type.text);
+            (void)oct_onnx_node_problem(
+                g, n,
+                "it computes with constants alone, which Octet does not do for this operator; put "
+                "its result into the file as a constant");
         for (int k = 0; k < n->outputs; k++)
             if (n->output[k] >= 0 && g->values[n->output[k]].known &&
                 oct_onnx_numel(&g->values[n->output[k]]) == 0)
-                (void)oct_fail_add(
-                    OCT_DATA, "%s: node '%s' (%s): its result has no numbers; use larger images",
-                    g->path, name.text, type.text);
+                (void)oct_onnx_node_problem(g, n, "its result has no numbers; use larger images");
     }
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }
@@ -470,15 +458,12 @@ static oct_status check_known(const oct_onnx_graph *g)
 /* Refuses quantized networks: Octet chooses codes and scales itself, and does not train on those of others. */
 static oct_status check_float(const oct_onnx_graph *g)
 {
-    for (int64_t i = 0; i < g->num_nodes; i++) {
-        const oct_onnx_node *n = &g->nodes[i];
-        OCT_CHECK(
-            !strstr(n->type, "QuantizeLinear") && strncmp(n->type, "QLinear", 7) != 0, OCT_DATA,
-            "%s: node '%s' (%s): the network is quantized already; Octet trains float networks and "
-            "quantizes them itself, so give the float network that this one was made of",
-            g->path, oct_show(n->name, strlen(n->name)).text,
-            oct_show(n->type, strlen(n->type)).text);
-    }
+    for (const oct_onnx_node *n = g->nodes; n < g->nodes + g->num_nodes; n++)
+        if (strstr(n->type, "QuantizeLinear") || strncmp(n->type, "QLinear", 7) == 0)
+            return oct_onnx_node_problem(
+                g, n,
+                "the network is quantized already; Octet trains float networks and quantizes them "
+                "itself, so give the float network that this one was made of");
     return OCT_OK;
 }
 

@@ -45,6 +45,11 @@ int64_t oct_onnx_numel(const oct_onnx_value *v)
     return numel;
 }
 
+oct_shown oct_onnx_shown(const char *text)
+{
+    return oct_show(text ? text : "", text ? strlen(text) : 0);
+}
+
 oct_onnx_dim_text oct_onnx_show_dim(int64_t dim)
 {
     oct_onnx_dim_text shown;
@@ -104,6 +109,13 @@ const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *
     const oct_onnx_attribute *a = find_kind(n, name, OCT_ONNX_INTS);
     *count = a ? a->count : 0;
     return a ? a->ints : NULL;
+}
+
+int oct_onnx_index(const char *text, const char *const *list)
+{
+    for (int i = 0; list[i]; i++)
+        if (strcmp(list[i], text) == 0) return i;
+    return -1;
 }
 
 const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i)

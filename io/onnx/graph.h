@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "core/base/text.h"
 #include "core/tensor/tensor.h"
 
 /* OCT_ONNX_BATCH stands for the free dimension; a multiple of it, such as -12, for 12 times the batch
@@ -71,7 +72,7 @@ typedef struct oct_onnx_arguments {
     int perm[OCT_ONNX_DIMS];
     bool reduced[OCT_ONNX_DIMS]; /* a reduction takes this dimension */
     int64_t start[OCT_ONNX_DIMS],
-        step[OCT_ONNX_DIMS]; /* Slice; how many is in the result's shape */
+        step[OCT_ONNX_DIMS]; /* Slice (and Shape: start[0]); how many is in the result's shape */
     int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS]; /* padding of Pad and of windows */
     int64_t kernel[OCT_ONNX_DIMS], stride[OCT_ONNX_DIMS], dilation[OCT_ONNX_DIMS]; /* windows */
     int64_t output_padding[OCT_ONNX_DIMS];
@@ -130,6 +131,8 @@ void oct_onnx_free_node(oct_onnx_node *n); /* what it holds */
 
 /* Elements of one sample of a value, or of a constant: without the batch; -1 when there are too many. */
 int64_t oct_onnx_numel(const oct_onnx_value *v);
+/* A text of the file for messages; of NULL an empty one. */
+oct_shown oct_onnx_shown(const char *text);
 /* A dimension for messages: "32", "N" for the batch, "4 N". */
 typedef struct oct_onnx_dim_text {
     char text[24];
@@ -147,5 +150,7 @@ float oct_onnx_float(const oct_onnx_node *n, const char *name, float otherwise);
 const char *oct_onnx_string(const oct_onnx_node *n, const char *name, const char *otherwise);
 /* Integers of an attribute; NULL and a count of 0 when it is missing. */
 const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *count);
+/* The index of a text in a list that ends with NULL; -1: it is not there. */
+int oct_onnx_index(const char *text, const char *const *list);
 /* Value i of a node's inputs; NULL when it is left out. */
 const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i);

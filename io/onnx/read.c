@@ -15,9 +15,7 @@ static oct_status check_versions(const char *path, const OctOnnx__ModelProto *m,
     *opset = 0;
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const OctOnnx__OperatorSetIdProto *set = m->opset_import[i];
-        const bool is_onnx =
-            !set->domain || set->domain[0] == '\0' || strcmp(set->domain, "ai.onnx") == 0;
-        if (is_onnx && set->version > *opset) *opset = set->version;
+        if (oct_onnx_is_own(set->domain) && set->version > *opset) *opset = set->version;
     }
     OCT_CHECK(m->ir_version >= IR_MIN && m->ir_version <= IR_MAX, OCT_DATA,
               "%s: is of version %" PRId64 " of ONNX's file format; %d to %d are read", path,
@@ -37,7 +35,7 @@ static oct_status read_input_type(const oct_onnx_reader *r, const OctOnnx__Value
                                   oct_onnx_value *v)
 {
     const char *path = r->graph->path;
-    const oct_shown name = oct_show(v->name, strlen(v->name));
+    const oct_shown name = oct_onnx_shown(v->name);
     const OctOnnx__TypeProto__Tensor *t =
         p->type && p->type->value_case == OCT_ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
             ? p->type->tensor_type
@@ -94,7 +92,7 @@ static oct_status read_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s
         const char *name = proto->output[i]->name ? proto->output[i]->name : "";
         const oct_onnx_names_entry *found = oct_onnx_find_name(s, name);
         OCT_CHECK(found, OCT_DATA, "%s: the output '%s' is made by nothing", g->path,
-                  oct_show(name, strlen(name)).text);
+                  oct_onnx_shown(name).text);
         g->outputs[g->num_outputs] = found->value;
         OCT_TRY(oct_strdup(&g->output_names[g->num_outputs++], name));
     }
@@ -121,7 +119,7 @@ static oct_status check_opset(const oct_onnx_reader *r, const OctOnnx__FunctionP
             !oct_onnx_is_own(set->domain) || set->version == r->graph->opset, OCT_DATA,
             "%s: its function '%s' is written for opset %" PRId64 " and the network for %" PRId64
             "; write the functions into the network, with onnx.inliner.inline_local_functions",
-            r->graph->path, oct_show(p->name, strlen(p->name)).text, set->version, r->graph->opset);
+            r->graph->path, oct_onnx_shown(p->name).text, set->version, r->graph->opset);
     }
     return OCT_OK;
 }
@@ -142,7 +140,7 @@ static oct_status check_functions(const oct_onnx_reader *r)
                       OCT_DATA,
                       "%s: has two functions '%s'; write them into the network, with "
                       "onnx.inliner.inline_local_functions",
-                      r->graph->path, oct_show(p->name, strlen(p->name)).text);
+                      r->graph->path, oct_onnx_shown(p->name).text);
     }
     return OCT_OK;
 }
@@ -232,7 +230,7 @@ static oct_status sort_by_needs(const oct_onnx_graph *g, users *u)
         OCT_CHECK(u->num_missing[i] == 0, OCT_DATA,
                   "%s: the node '%s' needs its own result, by way of others; a network has no "
                   "circles",
-                  g->path, oct_show(g->nodes[i].name, strlen(g->nodes[i].name)).text);
+                  g->path, oct_onnx_shown(g->nodes[i].name).text);
     return OCT_OK;
 }
 

@@ -41,22 +41,6 @@ static oct_status read_attribute(const char *path, const OctOnnx__AttributeProto
     return OCT_OK;
 }
 
-static oct_status read_node(const char *path, const char *prefix, const OctOnnx__NodeProto *p,
-                            oct_onnx_node *n)
-{
-    OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
-              "%s: has a node without an operator; it is damaged", path);
-    OCT_TRY(oct_format(&n->name, "%s%s", prefix, oct_onnx_name_of(p)));
-    OCT_TRY(oct_strdup(&n->type, p->op_type));
-    OCT_TRY(oct_strdup(&n->domain, oct_onnx_is_own(p->domain) ? "" : p->domain));
-    OCT_TRY(oct_alloc(&n->attributes, p->n_attribute, sizeof *n->attributes));
-    for (size_t i = 0; i < p->n_attribute; i++) {
-        n->num_attributes++;
-        OCT_TRY(read_attribute(path, p->attribute[i], &n->attributes[i]));
-    }
-    return OCT_OK;
-}
-
 static oct_status set_constant(oct_onnx_value *v, oct_dtype dtype, const void *elements,
                                size_t count)
 {
@@ -81,7 +65,17 @@ static oct_status read_constant(const char *path, const OctOnnx__NodeProto *p, o
     if (strcmp(name, "value_floats") == 0) return set_constant(v, OCT_F32, a->floats, a->n_floats);
     if (strcmp(name, "value_ints") == 0) return set_constant(v, OCT_S64, a->ints, a->n_ints);
     return oct_fail(OCT_DATA, "%s: the constant '%s' is no tensor of numbers", path,
-                    oct_show(v->name, strlen(v->name)).text);
+                    oct_onnx_shown(v->name).text);
+}
+
+static const char *domain_of(const char *domain)
+{
+    return oct_onnx_is_own(domain) ? "" : domain;
+}
+
+static const char *text_or_empty(const char *text)
+{
+    return text ? text : "";
 }
 
 static bool is_onnx_operator(const OctOnnx__NodeProto *p, const char *type)
@@ -130,20 +124,24 @@ static oct_status find_input(const oct_onnx_reader *r, const oct_onnx_scope *s,
     if (name[0] == '\0') return OCT_OK;
     const oct_onnx_names_entry *found = oct_onnx_find_name(s, name);
     OCT_CHECK(found, OCT_DATA, "%s: the node '%s' (%s) wants '%s', which nothing makes",
-              r->graph->path, oct_show(node, strlen(node)).text,
-              oct_show(p->op_type, strlen(p->op_type)).text, oct_show(name, strlen(name)).text);
+              r->graph->path, oct_onnx_shown(node).text, oct_onnx_shown(p->op_type).text,
+              oct_onnx_shown(name).text);
     *value = found->value;
     return OCT_OK;
 }
 
-static oct_status new_node(oct_onnx_reader *r, const oct_onnx_scope *s, oct_onnx_node **n)
+/* Adds a node of this scope. */
+static oct_status new_node(oct_onnx_reader *r, const oct_onnx_scope *s, const char *name,
+                           const char *type, const char *domain, oct_onnx_node **n)
 {
     oct_onnx_graph *g = r->graph;
     *n = NULL;
     OCT_TRY(oct_grow(&g->nodes, &r->nodes_capacity, (size_t)g->num_nodes + 1, sizeof *g->nodes));
     *n = &g->nodes[g->num_nodes++];
     **n = (oct_onnx_node){.branch = s->branch};
-    return OCT_OK;
+    OCT_TRY(oct_format(&(*n)->name, "%s%s", s->prefix, name));
+    OCT_TRY(oct_strdup(&(*n)->type, type));
+    return oct_strdup(&(*n)->domain, domain);
 }
 
 static oct_status find_outputs(const oct_onnx_scope *s, const OctOnnx__NodeProto *p,
@@ -161,8 +159,14 @@ static oct_status read_plain_node(oct_onnx_reader *r, const oct_onnx_scope *s,
 {
     oct_onnx_node *n;
     OCT_TRY(charge_node(r, s, p));
-    OCT_TRY(new_node(r, s, &n));
-    OCT_TRY(read_node(r->graph->path, s->prefix, p, n));
+    OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
+              "%s: has a node without an operator; it is damaged", r->graph->path);
+    OCT_TRY(new_node(r, s, oct_onnx_name_of(p), p->op_type, domain_of(p->domain), &n));
+    OCT_TRY(oct_alloc(&n->attributes, p->n_attribute, sizeof *n->attributes));
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        n->num_attributes++;
+        OCT_TRY(read_attribute(r->graph->path, p->attribute[i], &n->attributes[i]));
+    }
     OCT_TRY(oct_alloc(&n->input, p->n_input, sizeof *n->input));
     n->inputs = (int)p->n_input;
     for (size_t k = 0; k < p->n_input; k++)
@@ -176,10 +180,7 @@ static oct_status add_identity(oct_onnx_reader *r, const oct_onnx_scope *s, int3
 {
     oct_onnx_node *n;
     if (name[0] == '\0') return OCT_OK;
-    OCT_TRY(new_node(r, s, &n));
-    OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, name));
-    OCT_TRY(oct_strdup(&n->type, "Identity"));
-    OCT_TRY(oct_strdup(&n->domain, ""));
+    OCT_TRY(new_node(r, s, name, "Identity", "", &n));
     OCT_TRY(oct_alloc(&n->input, 1, sizeof *n->input));
     OCT_TRY(oct_alloc(&n->output, 1, sizeof *n->output));
     n->inputs = n->outputs = 1;
@@ -194,18 +195,24 @@ static oct_status wrong_ports(const oct_onnx_reader *r, const OctOnnx__NodeProto
     return oct_fail(OCT_DATA,
                     "%s: the node '%s' (%s) and what it holds have different inputs or outputs; "
                     "the file is damaged",
-                    r->graph->path, oct_show(name, strlen(name)).text,
-                    oct_show(p->op_type, strlen(p->op_type)).text);
+                    r->graph->path, oct_onnx_shown(name).text, oct_onnx_shown(p->op_type).text);
 }
 
 enum { PREFIX_MAX = 160 };
 
-/* Opens a scope inside of another, with names under "node<suffix>/"; the caller frees its prefix and its list. */
+/* Opens a scope inside of another, with names under "node<suffix>/"; the caller frees its prefix and its list. It is that
+ * of a called function, or of a network inside of the node, which sees what is around it (called: NULL). */
 static oct_status open_scope(oct_onnx_reader *r, const oct_onnx_scope *outer,
-                             const OctOnnx__NodeProto *p, const char *suffix, oct_onnx_scope *s)
+                             const OctOnnx__NodeProto *p, const OctOnnx__FunctionProto *called,
+                             const char *suffix, oct_onnx_scope *s)
 {
     char *prefix = NULL;
-    *s = (oct_onnx_scope){.depth = outer->depth + 1, .branch = outer->branch, .prefix = ""};
+    *s = (oct_onnx_scope){.outer = called ? NULL : outer,
+                          .function = called ? called : outer->function,
+                          .call = called ? p : outer->call,
+                          .prefix = "",
+                          .depth = outer->depth + 1,
+                          .branch = outer->branch};
     OCT_CHECK(s->depth <= OCT_ONNX_SCOPES_MAX, OCT_DATA,
               "%s: its functions call each other more than %d deep, as no network does",
               r->graph->path, OCT_ONNX_SCOPES_MAX);
@@ -232,7 +239,7 @@ static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s,
 {
     const oct_onnx_names_entry *found = oct_onnx_find_name(s, name ? name : "");
     OCT_CHECK(found && found->value >= 0, OCT_DATA, "%s: the result '%s' is made by nothing",
-              r->graph->path, oct_show(name ? name : "", name ? strlen(name) : 0).text);
+              r->graph->path, oct_onnx_shown(name).text);
     *value = found->value;
     return OCT_OK;
 }
@@ -244,9 +251,7 @@ static oct_status write_out_call(oct_onnx_reader *r, const oct_onnx_scope *outer
     OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     int32_t value;
     if (p->n_input > f->n_input || p->n_output > f->n_output) return wrong_ports(r, p);
-    OCT_TRY(open_scope(r, outer, p, "", &s));
-    s.function = f;
-    s.call = p;
+    OCT_TRY(open_scope(r, outer, p, f, "", &s));
     for (size_t k = 0; k < f->n_input; k++) {
         value = -1;
         if (k < p->n_input) OCT_TRY(find_input(r, outer, p, k, &value));
@@ -276,10 +281,7 @@ static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *out
     oct_onnx_graph *g = r->graph;
     OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     if (!inside || inside->n_input != 0 || inside->n_output < p->n_output) return wrong_ports(r, p);
-    OCT_TRY(open_scope(r, outer, p, when ? "/then" : "/else", &s));
-    s.outer = outer;
-    s.function = outer->function;
-    s.call = outer->call;
+    OCT_TRY(open_scope(r, outer, p, NULL, when ? "/then" : "/else", &s));
     OCT_TRY(oct_grow(&g->branches, &r->branches_capacity, (size_t)g->num_branches + 1,
                      sizeof *g->branches));
     g->branches[g->num_branches] = (oct_onnx_branch){input[0], when, outer->branch};
@@ -296,27 +298,18 @@ static oct_status write_out_branch(oct_onnx_reader *r, const oct_onnx_scope *out
 static oct_status write_out_if(oct_onnx_reader *r, const oct_onnx_scope *s,
                                const OctOnnx__NodeProto *p)
 {
-    oct_onnx_node *n = NULL;
-    int32_t *input = NULL;
-    oct_status status = OCT_OK;
+    oct_onnx_node *n;
+    OCT_OWNED(oct_free) int32_t *input = NULL;
     OCT_TRY(oct_alloc(&input, 1 + 2 * p->n_output, sizeof *input));
-    if (p->n_input != 1)
-        status = wrong_ports(r, p);
-    else
-        status = find_input(r, s, p, 0, &input[0]);
-    if (status == OCT_OK && input[0] < 0) status = wrong_ports(r, p);
-    if (status == OCT_OK) status = write_out_branch(r, s, p, true, input);
-    if (status == OCT_OK) status = write_out_branch(r, s, p, false, input);
-    if (status == OCT_OK) status = new_node(r, s, &n);
-    if (status != OCT_OK) {
-        oct_free(&input);
-        return status;
-    }
+    if (p->n_input != 1) return wrong_ports(r, p);
+    OCT_TRY(find_input(r, s, p, 0, &input[0]));
+    if (input[0] < 0) return wrong_ports(r, p);
+    OCT_TRY(write_out_branch(r, s, p, true, input));
+    OCT_TRY(write_out_branch(r, s, p, false, input));
+    OCT_TRY(new_node(r, s, oct_onnx_name_of(p), "If", "", &n));
     n->input = input;
     n->inputs = (int)(1 + 2 * p->n_output);
-    OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, oct_onnx_name_of(p)));
-    OCT_TRY(oct_strdup(&n->type, "If"));
-    OCT_TRY(oct_strdup(&n->domain, ""));
+    input = NULL;
     return find_outputs(s, p, n);
 }
 
@@ -397,10 +390,7 @@ static oct_status write_out_round(oct_onnx_reader *r, const oct_onnx_scope *oute
     char suffix[32];
     OCT_OWNED(close_scope) oct_onnx_scope s = {.prefix = ""};
     snprintf(suffix, sizeof suffix, "/%d", (int)round);
-    OCT_TRY(open_scope(r, outer, p, suffix, &s));
-    s.outer = outer;
-    s.function = outer->function;
-    s.call = outer->call;
+    OCT_TRY(open_scope(r, outer, p, NULL, suffix, &s));
     OCT_TRY(bind_round(r, &s, body, carried, round));
     OCT_TRY(oct_onnx_define_initializers(r, &s, body));
     OCT_TRY(oct_onnx_read_nodes(r, &s, body->node, body->n_node));
@@ -425,16 +415,6 @@ static oct_status write_out_loop(oct_onnx_reader *r, const oct_onnx_scope *s,
 
 /* Functions that a file brings along, as exporters write modules and decompositions. They are written out where they
  * are called. */
-
-static const char *domain_of(const char *domain)
-{
-    return oct_onnx_is_own(domain) ? "" : domain;
-}
-
-static const char *text_or_empty(const char *text)
-{
-    return text ? text : "";
-}
 
 bool oct_onnx_is_called(const OctOnnx__FunctionProto *f, const char *name, const char *domain,
                         const char *overload)

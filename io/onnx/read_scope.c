@@ -49,7 +49,7 @@ oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path)
     for (size_t i = 1; i < s->count; i++)
         OCT_CHECK(strcmp(s->list[i - 1].name, s->list[i].name) != 0, OCT_DATA,
                   "%s: the value '%s' is defined twice", path,
-                  oct_show(s->list[i].name, strlen(s->list[i].name)).text);
+                  oct_onnx_shown(s->list[i].name).text);
     return OCT_OK;
 }
 
@@ -123,7 +123,7 @@ static oct_status find_attribute_value(const oct_onnx_reader *r, const oct_onnx_
               OCT_DATA,
               "%s: the node '%s' wants the attribute '%s' of the function that it is in, which has "
               "no value; the file is damaged",
-              r->graph->path, oct_show(node, strlen(node)).text, oct_show(name, strlen(name)).text);
+              r->graph->path, oct_onnx_shown(node).text, oct_onnx_shown(name).text);
     return OCT_OK;
 }
 

@@ -47,10 +47,10 @@ static oct_status find_element(const char *path, const char *name, int32_t type,
     for (size_t i = 0; i < OCT_COUNT(elements); i++)
         if (elements[i].type == type) *e = &elements[i];
     OCT_CHECK(*e, OCT_DATA, "%s: '%s' has elements of type %" PRId32 ", which is not known", path,
-              oct_show(name, strlen(name)).text, type);
+              oct_onnx_shown(name).text, type);
     OCT_CHECK((*e)->bytes, OCT_DATA,
               "%s: '%s' has elements of type %s, which is not read; networks are real numbers",
-              path, oct_show(name, strlen(name)).text, (*e)->name);
+              path, oct_onnx_shown(name).text, (*e)->name);
     return OCT_OK;
 }
 
@@ -86,9 +86,8 @@ typedef struct tensor {
 static oct_status open_tensor(tensor *t, const char *path, const OctOnnx__TensorProto *p,
                               oct_onnx_value *v)
 {
-    const char *name = p->name ? p->name : "";
-    *t = (tensor){.path = path, .name = oct_show(name, strlen(name)), .proto = p};
-    OCT_TRY(find_element(path, name, p->data_type, &t->element));
+    *t = (tensor){.path = path, .name = oct_onnx_shown(p->name), .proto = p};
+    OCT_TRY(find_element(path, p->name, p->data_type, &t->element));
     OCT_CHECK(!p->has_segment, OCT_DATA, "%s: '%s' is cut into segments, which are not read", path,
               t->name.text);
     OCT_CHECK(p->n_dims <= OCT_ONNX_DIMS, OCT_DATA,
@@ -124,16 +123,6 @@ oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *p
     return OCT_OK;
 }
 
-/* Element i, the lowest byte first; the sign of a signed one is extended to 64 bits. */
-static uint64_t read_raw_bits(const element *e, const uint8_t *bytes, int64_t i)
-{
-    const int shift = 64 - 8 * (int)e->bytes;
-    uint64_t value = 0;
-    for (size_t k = e->bytes; k-- > 0;)
-        value = value << 8 | bytes[(size_t)i * e->bytes + k];
-    return e->is_signed ? (uint64_t)((int64_t)(value << shift) >> shift) : value;
-}
-
 /* The float32 of a number of type DOUBLE, FLOAT, FLOAT16 or BFLOAT16 in the lowest bits. */
 static float real_from_bits(uint64_t bits, int32_t type)
 {
@@ -144,8 +133,8 @@ static float real_from_bits(uint64_t bits, int32_t type)
         return (float)wide;
     }
     if (type == TYPE(FLOAT16)) return oct_half_value((uint16_t)bits);
-    const uint32_t narrow = type == TYPE(BFLOAT16) ? (uint32_t)bits << 16 : (uint32_t)bits;
-    memcpy(&value, &narrow, sizeof value);
+    if (type == TYPE(BFLOAT16)) return oct_bf16_value((uint16_t)bits);
+    memcpy(&value, &bits, sizeof value);
     return value;
 }
 
@@ -163,6 +152,26 @@ static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uin
               "bits do not hold",
               t->path, t->name.text, t->element->name);
     if (t->element->type == TYPE(BOOL)) ((uint8_t *)v->data)[i] = value != 0;
+    return OCT_OK;
+}
+
+/* Reads elements of `bytes` each, the lowest byte first, as on every machine that there is a port for; the sign of signed
+ * ones is extended to 64 bits. */
+static oct_status read_elements(const tensor *t, const void *from, size_t bytes, bool is_signed,
+                                oct_onnx_value *v)
+{
+    const int shift = is_signed ? 64 - 8 * (int)bytes : 0;
+    const size_t all = (size_t)t->numel * bytes;
+    OCT_TRY(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
+    if (t->element->type == TYPE(FLOAT)) {
+        if (all > 0) memcpy(v->data, from, all);
+        return OCT_OK;
+    }
+    for (int64_t i = 0; i < t->numel; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, (const uint8_t *)from + (size_t)i * bytes, bytes);
+        OCT_TRY(set_element(t, v, i, (uint64_t)((int64_t)(bits << shift) >> shift)));
+    }
     return OCT_OK;
 }
 
@@ -185,14 +194,7 @@ static oct_status read_typed_fields(const tensor *t, oct_onnx_value *v)
     OCT_CHECK(given->count == (size_t)t->numel, OCT_DATA,
               "%s: '%s' has %" PRId64 " elements, but %zu numbers of data; it is damaged", t->path,
               t->name.text, t->numel, given->count);
-    OCT_TRY(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
-    for (int64_t i = 0; i < t->numel; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, (const uint8_t *)given->numbers + (size_t)i * given->bytes, given->bytes);
-        if (t->element->typed == FIELD_S32) bits = (uint64_t)(int64_t)(int32_t)bits;
-        OCT_TRY(set_element(t, v, i, bits));
-    }
-    return OCT_OK;
+    return read_elements(t, given->numbers, given->bytes, true, v);
 }
 
 oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *p, oct_onnx_value *v)
@@ -203,15 +205,9 @@ oct_status oct_onnx_read_tensor(const char *path, const OctOnnx__TensorProto *p,
               "%s: the data of '%s' are in another file; save the network as one file", path,
               t.name.text);
     if (!p->has_raw_data) return read_typed_fields(&t, v);
-    OCT_CHECK(p->raw_data.len == (size_t)t.numel * t.element->bytes, OCT_DATA,
+    const size_t bytes = t.element->bytes;
+    OCT_CHECK(p->raw_data.len == (size_t)t.numel * bytes, OCT_DATA,
               "%s: '%s' has %" PRId64 " elements of type %s, but %zu bytes of data; it is damaged",
               path, t.name.text, t.numel, t.element->name, p->raw_data.len);
-    OCT_TRY(oct_alloc(&v->data, (size_t)t.numel, oct_dtype_bytes(v->dtype)));
-    if (t.element->type == TYPE(FLOAT)) { /* machines with other byte orders have no port */
-        if (t.numel > 0) memcpy(v->data, p->raw_data.data, (size_t)t.numel * sizeof(float));
-        return OCT_OK;
-    }
-    for (int64_t i = 0; i < t.numel; i++)
-        OCT_TRY(set_element(&t, v, i, read_raw_bits(t.element, p->raw_data.data, i)));
-    return OCT_OK;
+    return read_elements(&t, p->raw_data.data, bytes, t.element->is_signed, v);
 }

@@ -178,9 +178,8 @@ typedef struct external {
 /* Reads in which file a tensor's external data are, from which byte on and how many. */
 static oct_status find_range(const external *x, const OctOnnx__TensorProto *p, file_range *found)
 {
-    const char *name = p->name ? p->name : "";
-    const oct_shown shown = oct_show(name, strlen(name));
-    *found = (file_range){.name = name};
+    const oct_shown shown = oct_onnx_shown(p->name);
+    *found = (file_range){.name = p->name};
     OCT_TRY(oct_onnx_tensor_bytes(x->path, p, &found->length));
     for (size_t i = 0; i < p->n_external_data; i++) {
         const OctOnnx__StringStringEntryProto *entry = p->external_data[i];
@@ -192,7 +191,7 @@ static oct_status find_range(const external *x, const OctOnnx__TensorProto *p, f
         if (!offset && !length) continue;
         OCT_CHECK(oct_parse_i64(entry->value, &number) && number >= 0, OCT_DATA,
                   "%s: the data of '%s' have the %s '%s'", x->path, shown.text, entry->key,
-                  oct_show(entry->value, strlen(entry->value)).text);
+                  oct_onnx_shown(entry->value).text);
         if (offset) found->offset = number;
         OCT_CHECK(offset || number == found->length, OCT_DATA,
                   "%s: the elements of '%s' are %" PRId64 " bytes, but %" PRId64
@@ -211,8 +210,7 @@ static oct_status refuse_outside(const external *x, const file_range *p)
         OCT_DATA,
         "%s: the data of '%s' are in '%s', which is no file below the network's folder; "
         "put the file itself there, or save the network as one file",
-        x->path, oct_show(p->name, strlen(p->name)).text,
-        oct_show(p->location, strlen(p->location)).text);
+        x->path, oct_onnx_shown(p->name).text, oct_onnx_shown(p->location).text);
 }
 
 /* Is the path relative, without a step upwards? Its name alone counts, not links. */
@@ -236,8 +234,7 @@ static oct_status find_real_path(const external *x, const file_range *p, char re
     const int length = snprintf(path, sizeof path, "%s/%s", root, p->location);
     if (length < 0 || (size_t)length >= sizeof path) return refuse_outside(x, p);
     OCT_CHECK(realpath(path, real), OCT_DATA, "%s: the data of '%s' are missing: %s: %s", x->path,
-              oct_show(p->name, strlen(p->name)).text,
-              oct_show(p->location, strlen(p->location)).text, strerror(errno));
+              oct_onnx_shown(p->name).text, oct_onnx_shown(p->location).text, strerror(errno));
     const size_t below = strlen(root);
     if (strncmp(real, root, below) != 0 || (root[below - 1] != '/' && real[below] != '/'))
         return refuse_outside(x, p);
@@ -257,8 +254,8 @@ static oct_status add_range(external *x, file_range found)
               OCT_DATA,
               "%s: the data of '%s' are %" PRId64 " bytes at %" PRId64 " of %s, which has %" PRId64
               "; it is damaged or cut short",
-              x->path, oct_show(found.name, strlen(found.name)).text, found.length, found.offset,
-              oct_show(found.location, strlen(found.location)).text, (int64_t)info.st_size);
+              x->path, oct_onnx_shown(found.name).text, found.length, found.offset,
+              oct_onnx_shown(found.location).text, (int64_t)info.st_size);
     found.device = info.st_dev;
     found.inode = info.st_ino;
     OCT_TRY(oct_grow(&x->ranges, &x->capacity, x->count + 1, sizeof *x->ranges));
@@ -286,9 +283,8 @@ static oct_status check_overlap(external *x)
         const bool same_file = last && last->device == p->device && last->inode == p->inode;
         OCT_CHECK(!same_file || last->offset + last->length <= p->offset, OCT_DATA,
                   "%s: the data of '%s' and '%s' overlap in %s; it is damaged", x->path,
-                  oct_show(last->name, strlen(last->name)).text,
-                  oct_show(p->name, strlen(p->name)).text,
-                  oct_show(p->location, strlen(p->location)).text);
+                  oct_onnx_shown(last->name).text, oct_onnx_shown(p->name).text,
+                  oct_onnx_shown(p->location).text);
         last = p;
     }
     return OCT_OK;

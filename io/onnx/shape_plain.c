@@ -173,6 +173,7 @@ oct_status oct_onnx_shape_shape(oct_onnx_call *c)
     if (end < 0) end += ndim;
     start = start < 0 ? 0 : start > ndim ? ndim : start;
     end = end < start ? start : end > ndim ? ndim : end;
+    c->node->args.start[0] = start;
     return oct_onnx_declare(c, 0, OCT_S64, &(oct_onnx_value){.ndim = 1, .dim = {end - start}});
 }
 

@@ -32,18 +32,15 @@ static bool pads_same(const oct_onnx_call *c)
 /* Sets args.before and after from pads: first those before each dimension, then those after. auto_pad comes later. */
 static oct_status read_pads(const oct_onnx_call *c)
 {
-    static const char *const modes[] = {"NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"};
-    const char *mode = oct_onnx_string(c->node, "auto_pad", "NOTSET");
+    static const char *const modes[] = {"NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER", NULL};
+    const int mode = oct_onnx_index(oct_onnx_string(c->node, "auto_pad", "NOTSET"), modes);
     oct_onnx_arguments *args = &c->node->args;
     const int ndim = oct_onnx_in(c, 0)->ndim;
     oct_onnx_list list;
-    size_t known = 0;
-    while (known < OCT_COUNT(modes) && strcmp(mode, modes[known]) != 0)
-        known++;
-    if (known == OCT_COUNT(modes))
+    if (mode < 0)
         return oct_onnx_problem(c, "auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
     OCT_TRY(oct_onnx_read_integer_list(c, "pads", -1, &list));
-    if (!list.given || known > 1) return OCT_OK;
+    if (!list.given || mode > 1) return OCT_OK;
     if (list.count != 2 * (ndim - 2))
         return oct_onnx_problem(c, "pads has %d numbers in place of %d", list.count,
                                 2 * (ndim - 2));
