@@ -19,6 +19,9 @@ const char *oct_hex(const uint8_t digest[32], char text[65]);
 oct_status oct_base64(const void *bytes, size_t size, char **text); /* oct_alloc'ed */
 /* Gives size and SHA-256 of a whole file. */
 oct_status oct_file_sha256(const char *path, size_t *size, char hex[65]);
+/* The same of a file with further bytes after it. */
+oct_status oct_file_sha256_with(const char *path, const void *more, size_t more_bytes, size_t *size,
+                                char hex[65]);
 
 /* Refuses a folder, a pipe or a device: OCT_DATA with path and remedy. info: what stat gave for the path. */
 oct_status oct_file_check_regular(const char *path, const struct stat *info);

@@ -70,7 +70,8 @@ const char *oct_hex(const uint8_t digest[32], char text[65])
     return text;
 }
 
-oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
+oct_status oct_file_sha256_with(const char *path, const void *more, size_t more_bytes, size_t *size,
+                                char hex[65])
 {
     oct_sha256_state *state = NULL;
     uint8_t digest[32] = {0};
@@ -79,10 +80,16 @@ oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
     oct_status status = oct_sha256_begin(&state);
     if (status == OCT_OK) status = oct_sha256_add_file(state, fd, *size);
     if (status != OCT_OK) (void)oct_fail_prefix("%s", path);
+    if (status == OCT_OK) oct_sha256_add(state, more, more_bytes);
     oct_sha256_end(&state, digest);
     oct_hex(digest, hex);
     close(fd);
     return status;
+}
+
+oct_status oct_file_sha256(const char *path, size_t *size, char hex[65])
+{
+    return oct_file_sha256_with(path, NULL, 0, size, hex);
 }
 
 oct_status oct_base64(const void *bytes, size_t size, char **text)

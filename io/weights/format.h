@@ -3,14 +3,6 @@
 
 #include "io/weights/weights.h"
 
-/* How numbers are stored in a file, little-endian. */
-typedef enum oct_weight_type {
-    OCT_WEIGHT_F32,
-    OCT_WEIGHT_F16,
-    OCT_WEIGHT_BF16,
-    OCT_WEIGHT_F64,
-} oct_weight_type;
-
 /* A file that is being read. */
 typedef struct oct_weight_file {
     const char *path;
@@ -35,6 +27,3 @@ typedef struct oct_weight_format {
 
 /* Adds an array of floats to the list, by its name; `like` has its shape and place, the format's number for it. */
 oct_status oct_weight_file_add(oct_weight_file *file, const char *name, const oct_weight *like);
-/* Makes floats of numbers as they are stored in a file. */
-void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, float *to);
-size_t oct_weight_type_bytes(oct_weight_type type);

@@ -58,22 +58,15 @@ static oct_status open_archive(oct_weight_file *file)
 /* Reads an array as floats; the archive may have changed since it was listed. */
 static oct_status read_array(oct_weight_file *file, const oct_weight *weight, float *to)
 {
-    const int64_t numel = oct_weight_numel(weight);
     OCT_OWNED(oct_array_close) oct_array array = {.span = OCT_SPAN_NONE};
-    OCT_OWNED(oct_free) uint8_t *bytes = NULL;
     OCT_OWNED(oct_free) char *member = NULL;
     bool no_numbers = false;
     OCT_TRY(oct_format(&member, "%s%s", oct_weight_name(file->weights, weight), ending));
     OCT_TRY(open_member(file, member, &array, &no_numbers));
-    OCT_CHECK(!no_numbers && array.kind == 'f' && oct_shape_numel(&array.shape) == numel, OCT_DATA,
-              "%s: has changed while it was read", file->path);
-    OCT_TRY(oct_alloc(&bytes, (size_t)numel, array.bytes));
-    OCT_TRY(oct_array_read(&array, 0, array.shape.ndim > 0 ? array.shape.dim[0] : 1, bytes));
-    oct_weight_floats(array.bytes == 8   ? OCT_WEIGHT_F64
-                      : array.bytes == 4 ? OCT_WEIGHT_F32
-                                         : OCT_WEIGHT_F16,
-                      bytes, numel, to);
-    return OCT_OK;
+    OCT_CHECK(!no_numbers && array.kind == 'f' &&
+                  oct_shape_numel(&array.shape) == oct_weight_numel(weight),
+              OCT_DATA, "%s: has changed while it was read", file->path);
+    return oct_array_read_samples(&array, 0, array.shape.ndim > 0 ? array.shape.dim[0] : 1, to);
 }
 
 static void close_archive(oct_weight_file *file)

@@ -1,5 +1,6 @@
 /* Safetensors: the length of a header in 8 bytes, the header as JSON, and the numbers of all arrays, one array
  * after the other without a gap (huggingface.co/docs/safetensors). */
+#include "core/base/half.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/file/array.h"
@@ -12,10 +13,37 @@
 enum { LENGTH_BYTES = 8, JSON_COST = 48 /* of memory, for a byte of text */ };
 static const int64_t header_max = 100000000;
 
+/* How numbers are stored. */
+typedef struct element {
+    const char *word;
+    int64_t bytes;
+    float (*read)(const uint8_t *from); /* little-endian; NULL: they are no floats */
+} element;
+
+#define READER(name, type, expression)                                                             \
+    static float name(const uint8_t *from)                                                         \
+    {                                                                                              \
+        type value;                                                                                \
+        memcpy(&value, from, sizeof value);                                                        \
+        return expression;                                                                         \
+    }
+READER(read_f64, double, (float)value)
+READER(read_f32, float, value)
+READER(read_f16, uint16_t, oct_half_value(value))
+READER(read_bf16, uint16_t, oct_bf16_value(value))
+#undef READER
+
+static const element elements[] = {
+    {"F64", 8, read_f64}, {"F32", 4, read_f32}, {"F16", 2, read_f16}, {"BF16", 2, read_bf16},
+    {"I64", 8, NULL},     {"I32", 4, NULL},     {"I16", 2, NULL},     {"I8", 1, NULL},
+    {"U64", 8, NULL},     {"U32", 4, NULL},     {"U16", 2, NULL},     {"U8", 1, NULL},
+    {"BOOL", 1, NULL},    {"F8_E4M3", 1, NULL}, {"F8_E5M2", 1, NULL},
+};
+
 /* The place of an array after the header; also those that hold no floats, since all together fill the file. */
 typedef struct byte_range {
     int64_t begin, end;
-    oct_weight_type type;
+    const element *element;
 } byte_range;
 
 /* An open file; its state (format.h). */
@@ -43,32 +71,12 @@ static oct_status fail_damaged(const oct_weight_file *file, const char *name, co
                     oct_show(name, strlen(name)).text, what);
 }
 
-/* Finds the bits of an element of a dtype and, of floats, how they are stored; false: it is not known. */
-static bool find_type(const char *word, int *bits, bool *is_float, oct_weight_type *type)
+/* NULL: the word is not known. */
+static const element *find_element(const json_t *word)
 {
-    static const struct {
-        const char *word;
-        int bits;
-        bool is_float;
-        oct_weight_type type;
-    } types[] = {
-        {"F32", 32, true, OCT_WEIGHT_F32},     {"F16", 16, true, OCT_WEIGHT_F16},
-        {"BF16", 16, true, OCT_WEIGHT_BF16},   {"F64", 64, true, OCT_WEIGHT_F64},
-        {"I64", 64, false, OCT_WEIGHT_F32},    {"I32", 32, false, OCT_WEIGHT_F32},
-        {"I16", 16, false, OCT_WEIGHT_F32},    {"I8", 8, false, OCT_WEIGHT_F32},
-        {"U64", 64, false, OCT_WEIGHT_F32},    {"U32", 32, false, OCT_WEIGHT_F32},
-        {"U16", 16, false, OCT_WEIGHT_F32},    {"U8", 8, false, OCT_WEIGHT_F32},
-        {"BOOL", 8, false, OCT_WEIGHT_F32},    {"F8_E4M3", 8, false, OCT_WEIGHT_F32},
-        {"F8_E5M2", 8, false, OCT_WEIGHT_F32},
-    };
-    for (size_t i = 0; i < OCT_COUNT(types); i++) {
-        if (strcmp(word, types[i].word) != 0) continue;
-        *bits = types[i].bits;
-        *is_float = types[i].is_float;
-        *type = types[i].type;
-        return true;
-    }
-    return false;
+    for (size_t i = 0; i < OCT_COUNT(elements) && json_is_string(word); i++)
+        if (strcmp(json_string_value(word), elements[i].word) == 0) return &elements[i];
+    return NULL;
 }
 
 static bool read_shape(const json_t *shape, oct_weight *array)
@@ -83,38 +91,25 @@ static bool read_shape(const json_t *shape, oct_weight *array)
     return true;
 }
 
-/* Reads where an array begins and ends, from its data_offsets. */
-static bool read_range(const json_t *offsets, byte_range *r)
-{
-    if (!json_is_array(offsets) || json_array_size(offsets) != 2) return false;
-    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (!json_is_integer(begin) || !json_is_integer(end)) return false;
-    r->begin = json_integer_value(begin);
-    r->end = json_integer_value(end);
-    return r->begin >= 0 && r->end >= r->begin;
-}
-
 /* Adds the array that an entry of the header describes. */
-static oct_status add_array(oct_weight_file *file, const char *name, const json_t *entry)
+static oct_status add_array(oct_weight_file *file, const char *name, json_t *entry)
 {
     tensors *t = file->state;
-    const json_t *type = json_object_get(entry, "dtype");
     oct_weight array = {0};
-    byte_range r = {0};
-    int bits = 0;
-    bool is_float = false;
-    if (!json_is_string(type) || !find_type(json_string_value(type), &bits, &is_float, &r.type))
-        return fail_damaged(file, name, "has a dtype that is not known");
+    json_int_t begin = 0, end = 0;
+    const element *e = find_element(json_object_get(entry, "dtype"));
+    if (!e) return fail_damaged(file, name, "has a dtype that is not known");
     if (!read_shape(json_object_get(entry, "shape"), &array))
         return fail_damaged(file, name, "has no shape of up to 8 whole numbers");
     const int64_t numel = oct_weight_numel(&array);
-    if (!read_range(json_object_get(entry, "data_offsets"), &r) || numel < 0 ||
-        r.end - r.begin != numel * (bits / 8))
+    if (json_unpack_ex(json_object_get(entry, "data_offsets"), NULL, JSON_STRICT, "[I, I]", &begin,
+                       &end) != 0 ||
+        begin < 0 || end < begin || numel < 0 || end - begin != numel * e->bytes)
         return fail_damaged(file, name, "has data_offsets that do not fit its shape");
     OCT_TRY(oct_grow(&t->ranges, &t->capacity, t->count + 1, sizeof *t->ranges));
     array.place = (int32_t)t->count;
-    t->ranges[t->count++] = r;
-    if (is_float) return oct_weight_file_add(file, name, &array);
+    t->ranges[t->count++] = (byte_range){begin, end, e};
+    if (e->read) return oct_weight_file_add(file, name, &array);
     file->weights->others++;
     return OCT_OK;
 }
@@ -198,14 +193,15 @@ static oct_status read_tensor(oct_weight_file *file, const oct_weight *array, fl
     enum { CHUNK = 1 << 16 }; /* numbers */
     const tensors *t = file->state;
     const byte_range *r = &t->ranges[array->place];
-    const int64_t numel = oct_weight_numel(array), each = (int64_t)oct_weight_type_bytes(r->type);
+    const int64_t numel = oct_weight_numel(array), each = r->element->bytes;
     OCT_OWNED(oct_free) uint8_t *chunk = NULL;
     OCT_TRY(oct_alloc(&chunk, CHUNK, (size_t)each));
     for (int64_t at = 0; at < numel; at += CHUNK) {
         const int64_t n = numel - at < CHUNK ? numel - at : CHUNK;
         OCT_TRY(oct_span_read(&t->span, t->data_begin + r->begin + at * each, chunk,
                               (size_t)(n * each), file->path));
-        oct_weight_floats(r->type, chunk, n, to + at);
+        for (int64_t i = 0; i < n; i++)
+            to[at + i] = r->element->read(chunk + i * each);
     }
     return OCT_OK;
 }

@@ -1,7 +1,6 @@
 /* A file of weights is opened by its format, its arrays are listed, and each is read into its place. */
 #include "io/weights/weights.h"
 
-#include "core/base/half.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/file/array.h"
@@ -104,41 +103,6 @@ oct_status oct_weight_file_add(oct_weight_file *file, const char *name, const oc
     return OCT_OK;
 }
 
-size_t oct_weight_type_bytes(oct_weight_type type)
-{
-    return type == OCT_WEIGHT_F64 ? 8 : type == OCT_WEIGHT_F32 ? 4 : 2;
-}
-
-/* Makes a float of one number as it is stored in a file. */
-static float read_float(oct_weight_type type, const uint8_t *from)
-{
-    uint16_t half;
-    double wide;
-    float value;
-    switch (type) {
-    case OCT_WEIGHT_F64:
-        memcpy(&wide, from, sizeof wide);
-        return (float)wide;
-    case OCT_WEIGHT_F16:
-        memcpy(&half, from, sizeof half);
-        return oct_half_value(half);
-    case OCT_WEIGHT_BF16:
-        memcpy(&half, from, sizeof half);
-        return oct_bf16_value(half);
-    case OCT_WEIGHT_F32:
-        break;
-    }
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
-void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, float *to)
-{
-    const int64_t bytes = (int64_t)oct_weight_type_bytes(type);
-    for (int64_t i = 0; i < n; i++)
-        to[i] = read_float(type, from + i * bytes);
-}
-
 /* Reads an array, whose numbers must be finite. */
 static oct_status read_array(oct_weight_file *file, const oct_weight_format *format, int64_t i)
 {
@@ -153,25 +117,6 @@ static oct_status read_array(oct_weight_file *file, const oct_weight_format *for
                   "%s: element %lld of %s is not a finite float; such weights cannot be trained",
                   file->path, (long long)k, oct_show(name, strlen(name)).text);
     return OCT_OK;
-}
-
-/* Finds the SHA-256 of the file; values_too: with the values, which may be in files beside it. */
-static oct_status find_digest(oct_weights *w, bool values_too)
-{
-    oct_sha256_state *state = NULL;
-    uint8_t digest[32] = {0};
-    size_t size;
-    int fd;
-    OCT_TRY(oct_file_open(w->path, SIZE_MAX / 2, &fd, &size));
-    oct_status status = oct_sha256_begin(&state);
-    if (status == OCT_OK) status = oct_sha256_add_file(state, fd, size);
-    if (status != OCT_OK) (void)oct_fail_prefix("%s", w->path);
-    if (status == OCT_OK && values_too)
-        oct_sha256_add(state, w->values, (size_t)w->num_values * sizeof(float));
-    oct_sha256_end(&state, digest);
-    oct_hex(digest, w->digest);
-    close(fd);
-    return status;
 }
 
 oct_status oct_weights_read(oct_weights *weights, const char *path)
@@ -198,7 +143,12 @@ oct_status oct_weights_read(oct_weights *weights, const char *path)
         OCT_TRY_OUT(read_array(&file, format, i));
 out:
     format->close(&file);
-    if (status == OCT_OK) status = find_digest(weights, format->external_values);
+    /* Values may be in files beside this one. */
+    const int64_t values = format->external_values ? weights->num_values : 0;
+    size_t bytes;
+    if (status == OCT_OK)
+        status = oct_file_sha256_with(path, weights->values, (size_t)values * sizeof(float), &bytes,
+                                      weights->digest);
     if (status != OCT_OK) oct_weights_free(weights);
     return status;
 }
