@@ -119,12 +119,6 @@ out:
     return status;
 }
 
-static oct_status path_of_step(const char *folder, int64_t step, char **path)
-{
-    char name[OCT_CHECKPOINT_NAME];
-    return oct_format(path, "%s/%s", folder, oct_checkpoint_name(step, name));
-}
-
 /* Whether a plain file is an undamaged checkpoint of this step and recipe. */
 static bool is_of_run(const char *path, int64_t step, const char *recipe)
 {
@@ -157,7 +151,7 @@ oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
         if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
             continue;
         oct_free(&path);
-        OCT_TRY_OUT(path_of_step(folder, step, &path));
+        OCT_TRY_OUT(oct_checkpoint_path(&path, folder, step));
         if (is_of_run(path, step, recipe)) unlink(path);
     }
 out:
@@ -194,7 +188,7 @@ static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const ch
         const oct_manifest_entry *entry = &manifest.entries[i];
         oct_checkpoint_name(entry->step, name);
         oct_free(&path);
-        OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, name));
+        OCT_TRY_OUT(oct_checkpoint_path(&path, folder, entry->step));
         status = open_file(ckpt, path, entry, on_disk, &newer);
         if (status == OCT_OK && (!phase || strcmp(ckpt->info.phase, phase) == 0)) break;
         oct_checkpoint_close(ckpt);
@@ -249,7 +243,7 @@ oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, in
 {
     char *path;
     *ckpt = (oct_checkpoint){0};
-    OCT_TRY(path_of_step(folder, step, &path));
+    OCT_TRY(oct_checkpoint_path(&path, folder, step));
     const oct_status status = oct_checkpoint_open(ckpt, path);
     oct_free(&path);
     return status;

@@ -206,13 +206,12 @@ static oct_status delete_unlisted(const saving *s, const char *path)
 static oct_status write_saving(saving *s, oct_checkpoint_file *file)
 {
     oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME];
     OCT_OWNED(oct_free) char *path = NULL;
     OCT_OWNED(oct_manifest_free) oct_manifest old = {0};
     oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_CHECKSUM_BYTES};
     OCT_TRY(oct_make_folders(s->folder));
     oct_file_clean(s->folder);
-    OCT_TRY(oct_format(&path, "%s/%s", s->folder, oct_checkpoint_name(s->info.step, name)));
+    OCT_TRY(oct_checkpoint_path(&path, s->folder, s->info.step));
     OCT_TRY(oct_manifest_read(&old, s->folder, true));
     OCT_TRY(write_file(s, path, entry.digest));
     status = oct_manifest_commit(&old, &entry, s->keep, s->folder);

@@ -32,6 +32,12 @@ const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME])
     return text;
 }
 
+oct_status oct_checkpoint_path(char **path, const char *folder, int64_t step)
+{
+    char name[OCT_CHECKPOINT_NAME];
+    return oct_format(path, "%s/%s", folder, oct_checkpoint_name(step, name));
+}
+
 bool oct_checkpoint_name_step(const char *name, int64_t *step)
 {
     char digits[DIGITS_MAX + 1], again[OCT_CHECKPOINT_NAME];
@@ -167,10 +173,10 @@ oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bo
 static oct_status examine_step_file(const char *folder, bool strict, oct_manifest_entry *entry)
 {
     oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    char *path = NULL;
     OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
-    OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
+    OCT_TRY(oct_checkpoint_path(&path, folder, entry->step));
     status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
     if (status == OCT_DATA) status = classify_read_failure(path, oct_checkpoint_limit, strict);
     oct_free(&path);
@@ -258,7 +264,7 @@ oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder)
 oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry *entry,
                                oct_keep keep, const char *folder)
 {
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    char *path = NULL;
     OCT_OWNED(oct_manifest_free) oct_manifest new = {0};
     int64_t newest = 1;
 
@@ -274,7 +280,7 @@ oct_status oct_manifest_commit(const oct_manifest *old, const oct_manifest_entry
         const oct_manifest_entry *e = &old->entries[i];
         if (e->damaged || oct_manifest_find(&new, e->step)) continue;
         /* What cannot be deleted now goes when the run is resumed (oct_checkpoint_clean). */
-        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(e->step, name)) != OCT_OK) break;
+        if (oct_checkpoint_path(&path, folder, e->step) != OCT_OK) break;
         unlink(path);
         oct_free(&path);
     }

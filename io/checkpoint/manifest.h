@@ -30,6 +30,8 @@ typedef struct oct_manifest {
 
 /* Writes "step-00000400.h5" into text, which it returns. */
 const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
+/* Makes the path of a step's file in a folder, oct_alloc'ed. */
+oct_status oct_checkpoint_path(char **path, const char *folder, int64_t step);
 /* Reads the step from a name such as "step-00000400.h5"; false: the name has another form. */
 bool oct_checkpoint_name_step(const char *name, int64_t *step);
 
