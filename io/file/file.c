@@ -46,11 +46,7 @@ oct_status oct_file_check_regular(const char *path, const struct stat *info)
 /* Opens a file, again while signals interrupt that, since they say nothing about the file. */
 static int open_file(const char *path, int flags)
 {
-    int fd;
-    do
-        fd = open(path, flags | O_CLOEXEC, 0666);
-    while (fd < 0 && errno == EINTR);
-    return fd;
+    return (int)TEMP_FAILURE_RETRY(open(path, flags | O_CLOEXEC, 0666));
 }
 
 oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
@@ -70,8 +66,7 @@ oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
 oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes)
 {
     for (char *next = to; bytes > 0;) {
-        const ssize_t got = pread(fd, next, bytes, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
+        const ssize_t got = TEMP_FAILURE_RETRY(pread(fd, next, bytes, (off_t)at));
         OCT_CHECK(got > 0, OCT_DATA, "cannot be read: %s",
                   got < 0 ? strerror(errno) : "it has become shorter");
         next += got;
@@ -96,8 +91,7 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
     OCT_TRY_OUT(oct_grow(&data, &capacity, expected + 2, 1));
     for (;;) {
         if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
-        ssize_t got = read(fd, data + used, capacity - used - 1);
-        if (got < 0 && errno == EINTR) continue;
+        const ssize_t got = TEMP_FAILURE_RETRY(read(fd, data + used, capacity - used - 1));
         if (got < 0) {
             status = read_failure(path, errno);
             goto out;
@@ -151,11 +145,7 @@ oct_status oct_file_check_place(const char *path)
 /* Syncs a file, again while signals interrupt that; returns 0 or an errno. */
 static int sync_file(int fd)
 {
-    int done;
-    do
-        done = fsync(fd);
-    while (done != 0 && errno == EINTR);
-    return done == 0 ? 0 : errno;
+    return TEMP_FAILURE_RETRY(fsync(fd)) == 0 ? 0 : errno;
 }
 
 /* Syncs a folder; returns 0 or an errno. */
@@ -282,8 +272,7 @@ oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size
 oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
 {
     for (const char *next = bytes; size > 0;) {
-        const ssize_t written = write(file->fd, next, size);
-        if (written < 0 && errno == EINTR) continue;
+        const ssize_t written = TEMP_FAILURE_RETRY(write(file->fd, next, size));
         if (written < 0) return write_failure(file->path, errno);
         next += written;
         size -= (size_t)written;
@@ -328,10 +317,7 @@ oct_status oct_file_write(const char *path, const void *bytes, size_t size)
 /* Half an entry would hide all that follow, so the file is cut back to its good bytes. */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
 {
-    ssize_t written;
-    do
-        written = write(*fd, bytes, size);
-    while (written < 0 && errno == EINTR);
+    const ssize_t written = TEMP_FAILURE_RETRY(write(*fd, bytes, size));
     if (written == (ssize_t)size) {
         *length += written;
         return true;

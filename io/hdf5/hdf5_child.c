@@ -113,8 +113,7 @@ oct_status oct_h5_child_nonsense(const oct_h5_child *child)
 oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
 {
     for (char *at = to; bytes > 0;) {
-        const ssize_t got = recv(child->socket, at, bytes, 0);
-        if (got < 0 && errno == EINTR) continue;
+        const ssize_t got = TEMP_FAILURE_RETRY(recv(child->socket, at, bytes, 0));
         OCT_CHECK(got >= 0 || errno != EAGAIN, OCT_DATA,
                   "%s: " PROGRAM ", which reads HDF5 files, has been silent for %d seconds",
                   child->name, SILENT_SECONDS_MAX);
@@ -128,8 +127,7 @@ oct_status oct_h5_child_take(oct_h5_child *child, void *to, size_t bytes)
 static oct_status send_bytes(oct_h5_child *child, const void *from, size_t bytes)
 {
     for (const char *at = from; bytes > 0;) {
-        const ssize_t sent = send(child->socket, at, bytes, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
+        const ssize_t sent = TEMP_FAILURE_RETRY(send(child->socket, at, bytes, MSG_NOSIGNAL));
         if (sent <= 0) return fail_for_end(child);
         at += sent;
         bytes -= (size_t)sent;
