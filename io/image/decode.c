@@ -70,7 +70,7 @@ oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t c
               "%s: a map of classes is a PNG file, which loses no number", file->name);
     OCT_CHECK(file->size > 0, OCT_DATA, "%s: the file is empty", file->name);
     OCT_CHECK(kind, OCT_DATA, "%s: is no JPEG or PNG file by its first bytes", file->name);
-    OCT_TRY(kind->look(file, &header));
+    OCT_TRY(kind->decode(file, &header, NULL));
     OCT_TRY(check_header(file, &header));
     if (map) {
         OCT_TRY(oct_image_resize(image, OCT_S32, header.h, header.w, 1));

@@ -34,8 +34,7 @@ typedef struct oct_image_kind {
     const char *name;  /* "JPEG" */
     const char *begin; /* the bytes that such a file begins with */
     size_t begin_bytes;
-    oct_status (*look)(const oct_encoded *file, oct_image_header *header);
-    /* Fills the h x w x c bytes of what look said. OCT_DATA names the file and the damage. */
+    /* pixels NULL: fills the header; else the h x w x c bytes that it says. OCT_DATA names the file and the damage. */
     oct_status (*decode)(const oct_encoded *file, oct_image_header *header, uint8_t *pixels);
     /* Fills the numbers that pixels have in the file, h x w of them; NULL where it has none. */
     oct_status (*decode_numbers)(const oct_encoded *file, oct_image_header *header,

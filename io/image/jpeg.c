@@ -109,9 +109,12 @@ static oct_status try_read(jpeg_job *job, oct_image_header *header, uint8_t *pix
     return OCT_OK;
 }
 
-static oct_status read_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
+static oct_status decode_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     jpeg_job job = {.file = file};
+    /* A progressive file's coefficients lie in the library's memory: two bytes each, of four colours. */
+    if (pixels)
+        OCT_TRY(oct_mem_check_available(LIBRARY_ROOM + 8 * (size_t)(header->h * header->w)));
     if (pixels) OCT_TRY(oct_alloc(&job.cmyk, (size_t)header->w, 4));
     job.jpeg.err = jpeg_std_error(&job.errors);
     job.jpeg.client_data = &job;
@@ -124,22 +127,9 @@ static oct_status read_jpeg(const oct_encoded *file, oct_image_header *header, u
     return status;
 }
 
-static oct_status read_jpeg_header(const oct_encoded *file, oct_image_header *header)
-{
-    return read_jpeg(file, header, NULL);
-}
-
-static oct_status decode_jpeg(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
-{
-    /* A progressive file's coefficients lie in the library's memory: two bytes each, of four colours. */
-    OCT_TRY(oct_mem_check_available(LIBRARY_ROOM + 8 * (size_t)(header->h * header->w)));
-    return read_jpeg(file, header, pixels);
-}
-
 const oct_image_kind oct_image_kind_jpeg = {
     .name = "JPEG",
     .begin = "\xff\xd8\xff",
     .begin_bytes = 3,
-    .look = read_jpeg_header,
     .decode = decode_jpeg,
 };

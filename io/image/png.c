@@ -171,16 +171,10 @@ static oct_status read_png(png_job *job, oct_image_header *header, uint8_t *pixe
     return status;
 }
 
-static oct_status read_png_header(const oct_encoded *file, oct_image_header *header)
-{
-    png_job job = {.file = file};
-    return read_png(&job, header, NULL, read_size);
-}
-
 static oct_status decode_png(const oct_encoded *file, oct_image_header *header, uint8_t *pixels)
 {
     png_job job = {.file = file};
-    return read_png(&job, header, pixels, read_pixels);
+    return read_png(&job, header, pixels, pixels ? read_pixels : read_size);
 }
 
 static oct_status decode_png_numbers(const oct_encoded *file, oct_image_header *header,
@@ -250,7 +244,6 @@ const oct_image_kind oct_image_kind_png = {
     .name = "PNG",
     .begin = "\x89PNG\r\n\x1a\n",
     .begin_bytes = 8,
-    .look = read_png_header,
     .decode = decode_png,
     .decode_numbers = decode_png_numbers,
 };
