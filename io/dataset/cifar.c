@@ -93,9 +93,7 @@ const oct_dataset_format oct_dataset_cifar10 = {
     .label_file = {"data_batch_*.bin", "test_batch.bin"},
     .classes = 10,
     .open = open_cifar,
-    .read = oct_memory_read,
-    .close = oct_memory_close,
-    .digest = oct_memory_digest,
+    OCT_MEMORY_MEMBERS,
     .batches = {train_files, test_files},
     .label_bytes = 1,
 };
@@ -110,9 +108,7 @@ const oct_dataset_format oct_dataset_cifar100 = {
     .label_file = {"train.bin", "test.bin"},
     .classes = 100,
     .open = open_cifar,
-    .read = oct_memory_read,
-    .close = oct_memory_close,
-    .digest = oct_memory_digest,
+    OCT_MEMORY_MEMBERS,
     .batches = {train_file, test_file},
     .label_bytes = 2,
 };

@@ -193,11 +193,6 @@ static void warn_of_mixture(const split_rows *p)
             p->count);
 }
 
-static int compare_bytes(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Collects the names of classes where some label is no number: those of the training labels, sorted by their bytes. */
 static oct_status find_names(reading *r)
 {
@@ -210,7 +205,7 @@ static oct_status find_names(reading *r)
         OCT_CHECK(*r->names[i], OCT_DATA, "%s:%" PRId64 ": the label is empty", p->csv->path,
                   line_at(p, i));
     }
-    qsort(r->names, (size_t)p->count, sizeof *r->names, compare_bytes);
+    qsort(r->names, (size_t)p->count, sizeof *r->names, oct_compare_names);
     for (int64_t i = 0; i < p->count; i++)
         if (i == 0 || strcmp(r->names[i], r->names[r->num_names - 1]) != 0)
             r->names[r->num_names++] = r->names[i];
@@ -234,7 +229,7 @@ static oct_status make_labels(const reading *r, const split_rows *p, int32_t **l
         int64_t label = 0;
         if (r->names) {
             char *const *found =
-                bsearch(&text, r->names, (size_t)r->num_names, sizeof *r->names, compare_bytes);
+                bsearch(&text, r->names, (size_t)r->num_names, sizeof *r->names, oct_compare_names);
             OCT_CHECK(found, OCT_DATA,
                       "%s:%" PRId64 ": the class %s is not in the training samples", p->csv->path,
                       line_at(p, i), oct_show(text, strlen(text)).text);
@@ -359,13 +354,7 @@ const oct_dataset_format oct_dataset_csv = {
     .files = FILES,
     .label_file = {"the training labels", "the test labels"},
     .takes_file = true,
-    .reads_files = true,
     .goals = 1U << OCT_GOAL_CLASS | 1U << OCT_GOAL_VALUES | 1U << OCT_GOAL_MAP,
     .open = open_split,
-    .read = oct_pictures_read,
-    .sample_name = oct_pictures_sample_name,
-    .close = oct_pictures_close,
-    .digest = oct_pictures_digest,
-    .pack = oct_pictures_pack,
-    .unpack = oct_pictures_unpack,
+    OCT_PICTURES_MEMBERS,
 };

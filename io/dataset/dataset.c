@@ -169,14 +169,11 @@ static oct_status make_digest(oct_dataset *data)
     OCT_TRY(oct_sha256_begin(&state));
     data->format->digest(data, state);
     if (data->labels) {
-        /* Labels that fit are digested as the bytes that they are in the usual files. */
+        /* Labels that fit are digested as the bytes that they are in the usual files, others as they lie. */
         enum { BYTE_CLASSES = 256 };
-        for (int64_t i = 0; i < data->count; i++) {
-            uint32_t label = (uint32_t)data->labels[i];
-            const uint8_t bytes[4] = {(uint8_t)label, (uint8_t)(label >> 8), (uint8_t)(label >> 16),
-                                      (uint8_t)(label >> 24)};
-            oct_sha256_add(state, bytes, data->classes <= BYTE_CLASSES ? 1 : sizeof bytes);
-        }
+        for (int64_t i = 0; i < data->count; i++)
+            oct_sha256_add(state, &data->labels[i],
+                           data->classes <= BYTE_CLASSES ? 1 : sizeof *data->labels);
     }
     if (data->values)
         oct_sha256_add(state, data->values,
@@ -415,9 +412,7 @@ void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state)
 const oct_dataset_format oct_dataset_memory = {
     .name = "memory",
     .files = "nothing: the samples are a program's own",
-    .read = oct_memory_read,
-    .close = oct_memory_close,
-    .digest = oct_memory_digest,
+    OCT_MEMORY_MEMBERS,
 };
 
 oct_example oct_dataset_inputs(const oct_dataset *data, const float *batch, int64_t samples,

@@ -152,6 +152,8 @@ static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
     return number < 0 || (number == UINT8_MAX && data->classes <= UINT8_MAX);
 }
 void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
+#define OCT_MEMORY_MEMBERS                                                                         \
+    .read = oct_memory_read, .close = oct_memory_close, .digest = oct_memory_digest
 /* Makes a data set in memory of `count` samples and labels, all 0, to be filled; sample: their type and size. */
 oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
                            int64_t classes);

@@ -35,11 +35,6 @@ static void free_listing(listing *l)
     *l = (listing){0};
 }
 
-static int compare_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Lists the entries of a folder but hidden ones, sorted by their bytes. */
 static oct_status list_folder(listing *l, const char *path)
 {
@@ -67,7 +62,7 @@ static oct_status list_folder(listing *l, const char *path)
         l->name[i] = name;
         name += strlen(name) + 1;
     }
-    if (l->count > 1) qsort(l->name, (size_t)l->count, sizeof *l->name, compare_bytes);
+    if (l->count > 1) qsort(l->name, (size_t)l->count, sizeof *l->name, oct_compare_names);
 out:
     closedir(stream);
     if (status != OCT_OK) free_listing(l);
@@ -224,7 +219,7 @@ static oct_status check_test_classes(reading *r)
     OCT_TRY(list_classes(r, r->split_folder, &l));
     for (int64_t i = 0; i < l.count; i++)
         OCT_CHECK(bsearch(&l.name[i], r->class_names, (size_t)r->num_classes,
-                          sizeof *r->class_names, compare_bytes),
+                          sizeof *r->class_names, oct_compare_names),
                   OCT_DATA,
                   "%s/%s/%s: the class is not in train; move the folder away or add it to train",
                   r->source->folder, r->split_folder, l.name[i]);
@@ -293,12 +288,6 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
 const oct_dataset_format oct_dataset_folder = {
     .name = "folder",
     .files = FILES,
-    .reads_files = true,
     .open = open_split,
-    .read = oct_pictures_read,
-    .sample_name = oct_pictures_sample_name,
-    .close = oct_pictures_close,
-    .digest = oct_pictures_digest,
-    .pack = oct_pictures_pack,
-    .unpack = oct_pictures_unpack,
+    OCT_PICTURES_MEMBERS,
 };

@@ -282,7 +282,5 @@ const oct_dataset_format oct_dataset_idx = {
     .files = FILES,
     .label_file = {"train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"},
     .open = open_idx,
-    .read = oct_memory_read,
-    .close = oct_memory_close,
-    .digest = oct_memory_digest,
+    OCT_MEMORY_MEMBERS,
 };

@@ -101,12 +101,9 @@ void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
 {
     const oct_picture_list *list = data->store;
     for (int64_t i = 0; i < data->count; i++) {
-        uint8_t bytes[8];
-        for (int b = 0; b < 8; b++)
-            bytes[b] = (uint8_t)((uint64_t)list->picture[i].bytes >> (8 * b));
         const size_t end = i + 1 < list->count ? list->picture[i + 1].name : list->names_bytes;
         oct_sha256_add(state, picture_name(list, i), end - list->picture[i].name);
-        oct_sha256_add(state, bytes, sizeof bytes);
+        oct_sha256_add(state, &list->picture[i].bytes, sizeof list->picture[i].bytes);
     }
 }
 
@@ -153,6 +150,11 @@ oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size
     list->names_bytes = head.names_bytes;
     list->count = head.count;
     return OCT_OK;
+}
+
+int oct_compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 bool oct_is_picture_name(const char *name)

@@ -36,6 +36,14 @@ oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size
 /* Makes the index of the bytes that oct_pictures_pack wrote on rank 0. */
 oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size);
 
+/* What all formats of pictures have in common. */
+#define OCT_PICTURES_MEMBERS                                                                       \
+    .reads_files = true, .read = oct_pictures_read, .sample_name = oct_pictures_sample_name,       \
+    .close = oct_pictures_close, .digest = oct_pictures_digest, .pack = oct_pictures_pack,         \
+    .unpack = oct_pictures_unpack
+
+/* Compares two names by their bytes, for qsort and bsearch. */
+int oct_compare_names(const void *a, const void *b);
 /* Is it a picture by its extension (jpg, jpeg, png in letters of any case)? */
 bool oct_is_picture_name(const char *name);
 /* Checks that an entry of a folder is a plain file that lies inside of `root`, a path without links, and gives its size.
