@@ -168,8 +168,8 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
               "%s: is of version %d.%d of the .npy format; 1.0 to 3.0 are read", a->name, prefix[6],
               prefix[7]);
     *begin = PREFIX + (wide ? 4 : 2);
-    *bytes = (size_t)prefix[8] | (size_t)prefix[9] << 8;
-    if (wide) *bytes |= (size_t)prefix[10] << 16 | (size_t)prefix[11] << 24;
+    *bytes = 0;
+    memcpy(bytes, prefix + PREFIX, wide ? 4 : 2);
     if (*bytes > HEADER_MAX) return fail_npy(a);
     OCT_TRY(oct_alloc(text, *bytes, 1));
     return oct_span_read(&a->span, *begin, *text, *bytes, a->name);

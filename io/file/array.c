@@ -44,8 +44,7 @@ bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *va
 {
     uint64_t bits = 0;
     OCT_ASSERT(array->bytes >= 1 && array->bytes <= sizeof bits);
-    for (size_t i = 0; i < array->bytes; i++)
-        bits |= (uint64_t)element[i] << (8 * i);
+    memcpy(&bits, element, array->bytes);
     const unsigned shift = 64 - 8 * (unsigned)array->bytes;
     if (array->kind == 'f' || (array->kind == 'u' && bits > INT64_MAX)) return false;
     *value = array->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;

@@ -32,19 +32,14 @@ typedef struct driver_file {
     image_memory *memory;
 } driver_file;
 
-/* What a property list of file access holds for the driver. */
-typedef struct driver_access {
-    image_memory *memory;
-} driver_access;
-
-/* Gives HDF5 a file over the memory that its access options name. */
+/* Gives HDF5 a file over the memory that its access options name: they hold a pointer to it. */
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t most)
 {
-    const driver_access *given = H5Pget_driver_info(access);
+    image_memory *const *given = H5Pget_driver_info(access);
     driver_file *file = NULL;
     (void)name, (void)flags, (void)most;
     if (!given || oct_alloc(&file, 1, sizeof *file) != OCT_OK) return NULL;
-    file->memory = given->memory;
+    file->memory = *given;
     return &file->base;
 }
 
@@ -136,7 +131,7 @@ static const H5FD_class_t driver_class = {
     .name = "octet",
     .maxaddr = (haddr_t)1 << 46,
     .fc_degree = H5F_CLOSE_STRONG,
-    .fapl_size = sizeof(driver_access),
+    .fapl_size = sizeof(image_memory *),
     .open = driver_open,
     .close = driver_close,
     .query = driver_query,
@@ -201,13 +196,12 @@ static void end_writing(oct_h5 *h5)
 /* Makes the property list of access to an image that is written into memory; -1: HDF5 refuses. */
 static hid_t make_access_options(image_memory *memory)
 {
-    const driver_access access = {memory};
     pthread_once(&once, register_driver);
     if (driver < 0) return -1;
     hid_t options = H5Pcreate(H5P_FILE_ACCESS);
     if (options < 0 || (H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0 &&
                         H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
-                        H5Pset_driver(options, driver, &access) >= 0))
+                        H5Pset_driver(options, driver, &memory) >= 0))
         return options;
     H5Pclose(options);
     return -1;
@@ -251,8 +245,7 @@ static void close_superblock(uint8_t *image, size_t size)
     OCT_ASSERT(size >= END && image[VERSION_AT] == 2);
     image[FLAGS_AT] = 0;
     const uint32_t checksum = oct_h5_checksum(image, CHECKSUM_AT);
-    for (int i = 0; i < 4; i++)
-        image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
+    memcpy(image + CHECKSUM_AT, &checksum, sizeof checksum);
 }
 
 oct_status oct_h5_finish(oct_h5 **file, bool checksum, void *image, size_t *size)

@@ -15,8 +15,8 @@
 static const char prefix[] = "events.out.tfevents.";
 enum { LENGTH = 8, CHECKSUM = 4, HOST_MAX = 64 };
 
-/* CRC-32C (RFC 3720, B.4), masked as TFRecord wants it. */
-static uint32_t masked_crc(const uint8_t *bytes, size_t count)
+/* Puts the CRC-32C (RFC 3720, B.4) of some bytes after them, masked as TFRecord wants it. */
+static void put_checksum(uint8_t *bytes, size_t count)
 {
     uint32_t crc = 0xFFFFFFFFU;
     for (size_t i = 0; i < count; i++) {
@@ -25,7 +25,8 @@ static uint32_t masked_crc(const uint8_t *bytes, size_t count)
             crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78U : 0);
     }
     crc = ~crc;
-    return (crc >> 15 | crc << 17) + 0xA282EAD8U;
+    crc = (crc >> 15 | crc << 17) + 0xA282EAD8U;
+    memcpy(bytes + count, &crc, CHECKSUM);
 }
 
 void oct_event_file_warn(oct_event_file *file, const char *reason)
@@ -33,13 +34,6 @@ void oct_event_file_warn(oct_event_file *file, const char *reason)
     if (!file->lost)
         oct_log(OCT_LOG_WARN, "%s: %s; events are lost, but the run continues", file->path, reason);
     file->lost = true;
-}
-
-/* Writes a number of `bytes` bytes, little-endian. */
-static void put_little(uint8_t *to, uint64_t bits, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(bits >> 8 * i);
 }
 
 /* Appends an event, with the time, as a TFRecord: length, checksum of the length, message, checksum of the message. */
@@ -50,17 +44,18 @@ static void write_event(oct_event_file *file, OctEvent__Event *event)
     if (file->fd < 0) return;
     clock_gettime(CLOCK_REALTIME, &now);
     event->wall_time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    const size_t length = oct_event__event__get_packed_size(event);
+    const uint64_t length = oct_event__event__get_packed_size(event);
     if (oct_alloc(&frame, LENGTH + CHECKSUM + length + CHECKSUM, 1) != OCT_OK) {
         oct_fail_clear();
         oct_event_file_warn(file, "out of memory");
         return;
     }
     uint8_t *message = frame + LENGTH + CHECKSUM;
-    put_little(frame, length, LENGTH);
-    put_little(frame + LENGTH, masked_crc(frame, LENGTH), CHECKSUM);
+    memcpy(frame, &length,
+           LENGTH); /* little-endian, as on every machine that there is a port for */
+    put_checksum(frame, LENGTH);
     oct_event__event__pack(event, message);
-    put_little(message + length, masked_crc(message, length), CHECKSUM);
+    put_checksum(message, length);
     if (!oct_file_append(&file->fd, &file->length, frame, LENGTH + CHECKSUM + length + CHECKSUM))
         oct_event_file_warn(file, strerror(errno));
 }
