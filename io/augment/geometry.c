@@ -254,20 +254,16 @@ static void free_taps(taps *t)
     OCT_FREE_ALL(&t->first, &t->count, &t->fixed_weight, &t->weight);
 }
 
-/* The triangle filter is as wide as a pixel of the result where that is the larger one: antialiased. */
+/* The triangle filter is as wide as a pixel of the result where that is the larger one: antialiased. The caller frees t,
+ * also after a failure. */
 static oct_status make_taps(taps *t, int64_t from, int64_t to)
 {
     const double scale = (double)from / (double)to, radius = scale < 1 ? 1 : scale;
     *t = (taps){.stride = (int64_t)ceil(radius) * 2 + 1};
-    oct_status status = oct_alloc(&t->first, (size_t)to, sizeof *t->first);
-    if (status == OCT_OK) status = oct_alloc(&t->count, (size_t)to, sizeof *t->count);
-    if (status == OCT_OK)
-        status = oct_alloc(&t->fixed_weight, (size_t)(to * t->stride), sizeof *t->fixed_weight);
-    if (status == OCT_OK) status = oct_alloc(&t->weight, (size_t)(to * t->stride), sizeof(double));
-    if (status != OCT_OK) {
-        free_taps(t);
-        return status;
-    }
+    OCT_TRY(oct_alloc(&t->first, (size_t)to, sizeof *t->first));
+    OCT_TRY(oct_alloc(&t->count, (size_t)to, sizeof *t->count));
+    OCT_TRY(oct_alloc(&t->fixed_weight, (size_t)(to * t->stride), sizeof *t->fixed_weight));
+    OCT_TRY(oct_alloc(&t->weight, (size_t)(to * t->stride), sizeof *t->weight));
     for (int64_t i = 0; i < to; i++) {
         const double centre = ((double)i + 0.5) * scale;
         const int64_t begin = oct_max_i64((int64_t)(centre - radius + 0.5), 0);
@@ -329,7 +325,7 @@ static void resample_row_floats(const taps *t, const float *from, int64_t w, int
 static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
 {
     const int64_t channels = image->c;
-    taps t;
+    OCT_OWNED(free_taps) taps t = {0};
     OCT_TRY(oct_image_resize(spare, image->dtype, image->h, w, channels));
     OCT_TRY(make_taps(&t, image->w, w));
     for (int64_t y = 0; y < image->h; y++) {
@@ -344,7 +340,6 @@ static oct_status change_width(oct_image *image, oct_image *spare, int64_t w)
         else
             resample_row_bytes(&t, from, w, channels, to);
     }
-    free_taps(&t);
     swap_images(image, spare);
     return OCT_OK;
 }
@@ -382,21 +377,18 @@ static void sum_float_rows(const taps *t, int64_t i, const float *from, int64_t 
 static oct_status change_height(oct_image *image, oct_image *spare, int64_t h)
 {
     const int64_t row = image->w * image->c;
-    double *sums = NULL;
-    taps t;
+    OCT_OWNED(oct_free) double *sums = NULL;
+    OCT_OWNED(free_taps) taps t = {0};
     OCT_TRY(oct_image_resize(spare, image->dtype, h, image->w, image->c));
     OCT_TRY(oct_alloc(&sums, (size_t)row, sizeof *sums));
-    const oct_status status = make_taps(&t, image->h, h);
-    for (int64_t y = 0; status == OCT_OK && y < h; y++) {
+    OCT_TRY(make_taps(&t, image->h, h));
+    for (int64_t y = 0; y < h; y++) {
         void *to = pixel_at(spare, y, 0);
         if (image->dtype == OCT_F32)
             sum_float_rows(&t, y, image->data, row, sums, to);
         else
             sum_byte_rows(&t, y, image->data, row, (int32_t *)sums, to);
     }
-    oct_free(&sums);
-    if (status != OCT_OK) return status;
-    free_taps(&t);
     swap_images(image, spare);
     return OCT_OK;
 }

@@ -125,23 +125,20 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
     /* Nothing is known of its bytes but what they say themselves. */
     const oct_manifest_entry entry = {.step = step, .damaged = true};
     struct stat info;
-    oct_checkpoint ckpt;
+    OCT_OWNED(oct_checkpoint_close) oct_checkpoint ckpt = {0};
     bool newer;
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    if (open_file(&ckpt, path, &entry, true, &newer) != OCT_OK) {
-        oct_fail_clear();
-        return false;
-    }
-    const bool same = strcmp(ckpt.info.recipe, recipe) == 0;
-    oct_checkpoint_close(&ckpt);
-    return same;
+    if (open_file(&ckpt, path, &entry, true, &newer) == OCT_OK)
+        return strcmp(ckpt.info.recipe, recipe) == 0;
+    oct_fail_clear();
+    return false;
 }
 
 oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
 {
-    oct_manifest named;
+    OCT_OWNED(oct_manifest_free) oct_manifest named = {0};
+    OCT_OWNED(oct_free) char *path = NULL;
     const char *why;
-    char *path = NULL;
     int64_t step;
     OCT_TRY(oct_manifest_read_file(&named, folder, false, &why));
     oct_status status = OCT_OK;
@@ -156,8 +153,6 @@ oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
     }
 out:
     if (dir) closedir(dir);
-    oct_free(&path);
-    oct_manifest_free(&named);
     return status;
 }
 
@@ -177,9 +172,10 @@ static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const ch
                               bool on_disk)
 {
     oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    oct_manifest manifest = {0};
-    oct_text bad = {0};
+    char name[OCT_CHECKPOINT_NAME];
+    OCT_OWNED(oct_free) char *path = NULL;
+    OCT_OWNED(oct_manifest_free) oct_manifest manifest = {0};
+    OCT_OWNED(oct_text_free) oct_text bad = {0};
     bool newer;
 
     *ckpt = (oct_checkpoint){0};
@@ -208,9 +204,6 @@ static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const ch
     if (ckpt->path) oct_fail_clear();
 out:
     if (status != OCT_OK) oct_checkpoint_close(ckpt);
-    oct_free(&path);
-    oct_text_free(&bad);
-    oct_manifest_free(&manifest);
     return status;
 }
 
@@ -241,12 +234,10 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
 
 oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, int64_t step)
 {
-    char *path;
+    OCT_OWNED(oct_free) char *path = NULL;
     *ckpt = (oct_checkpoint){0};
     OCT_TRY(oct_checkpoint_path(&path, folder, step));
-    const oct_status status = oct_checkpoint_open(ckpt, path);
-    oct_free(&path);
-    return status;
+    return oct_checkpoint_open(ckpt, path);
 }
 
 oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,

@@ -141,9 +141,9 @@ oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bo
                                   const char **why)
 {
     struct stat info;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     size_t size;
-    char *path = NULL;
     oct_status status;
 
     *manifest = (oct_manifest){0};
@@ -162,8 +162,6 @@ oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bo
         *why = root ? read_document(manifest, path, root, &status) : "it is no JSON";
         json_decref(root);
     }
-    oct_free(&bytes);
-    oct_free(&path);
     if (*why || status != OCT_OK) oct_manifest_free(manifest);
     return status;
 }
@@ -173,13 +171,12 @@ oct_status oct_manifest_read_file(oct_manifest *manifest, const char *folder, bo
 static oct_status examine_step_file(const char *folder, bool strict, oct_manifest_entry *entry)
 {
     oct_status status = OCT_OK;
-    char *path = NULL;
+    OCT_OWNED(oct_free) char *path = NULL;
     OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
     OCT_TRY(oct_checkpoint_path(&path, folder, entry->step));
     status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
     if (status == OCT_DATA) status = classify_read_failure(path, oct_checkpoint_limit, strict);
-    oct_free(&path);
     if (status == OCT_DATA) {
         oct_fail_clear();
         entry->damaged = true;

@@ -215,7 +215,7 @@ static oct_status make_fingerprint(const oct_dataset *data, array_store *s)
     const oct_array *a = &s->images;
     const size_t bytes = (size_t)oct_array_row(a) * a->bytes;
     oct_sha256_state *state = NULL;
-    uint8_t *sample = NULL;
+    OCT_OWNED(oct_free) uint8_t *sample = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_alloc(&sample, bytes, 1));
     OCT_TRY_OUT(oct_sha256_begin(&state));
@@ -228,7 +228,6 @@ static oct_status make_fingerprint(const oct_dataset *data, array_store *s)
     }
 out:
     oct_sha256_end(&state, s->fingerprint);
-    oct_free(&sample);
     return status;
 }
 

@@ -99,18 +99,16 @@ static oct_status check_gaps(const opening *l, const oct_dataset *const splits[2
                              const largest_label *top)
 {
     int64_t first = l->source.first_label, classes = top->label - first + 1;
-    uint8_t *seen = NULL;
+    OCT_OWNED(oct_free) uint8_t *seen = NULL;
     OCT_TRY(oct_alloc(&seen, (size_t)classes, 1));
     int64_t found = mark_classes(splits[0], first, seen) + mark_classes(splits[1], first, seen);
-    bool unused = !seen[0];
-    oct_free(&seen);
     OCT_CHECK(2 * found >= classes, OCT_DATA,
               "%s/%s: label %" PRId64 " at index %" PRId64 ", although only %" PRId64
               " different labels occur; number the classes without gaps, or write "
               "data.classes=%" PRId64 " if that many are meant",
               l->folder.text, l->format->label_file[top->split], top->label, top->index, found,
               classes);
-    if (unused && first == 0 && l->split == OCT_TRAIN)
+    if (!seen[0] && first == 0 && l->split == OCT_TRAIN)
         oct_log(OCT_LOG_WARN,
                 "%s: no sample has label 0, so one of the %" PRId64
                 " classes stays unused; data.first_label=1 makes label 1 class 0",
@@ -193,7 +191,7 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
     const int64_t by_bytes = data->count * sample / PROBE_BYTES + 1;
     const int64_t by_count = data->count > PROBES ? data->count / PROBES : 1;
     const int64_t step = by_bytes < by_count ? by_bytes : by_count;
-    oct_image image = {0}, map = {0};
+    OCT_OWNED(oct_image_free) oct_image image = {0}, map = {0};
     oct_status status = OCT_OK;
     OCT_TRY(oct_sha256_begin(&state));
     oct_sha256_add(state, data->digest, sizeof data->digest);
@@ -209,8 +207,6 @@ oct_status oct_dataset_contents(const oct_dataset *data, uint8_t contents[32])
                        (size_t)oct_image_numel(&image) * oct_dtype_bytes(image.dtype));
         oct_sha256_add(state, map.data, (size_t)oct_image_numel(&map) * sizeof(int32_t));
     }
-    oct_image_free(&image);
-    oct_image_free(&map);
     oct_sha256_end(&state, contents);
     return status;
 }

@@ -306,12 +306,10 @@ oct_status oct_new_file_commit(oct_new_file **file)
 
 oct_status oct_file_write(const char *path, const void *bytes, size_t size)
 {
-    oct_new_file *file;
+    OCT_OWNED(oct_new_file_discard) oct_new_file *file = NULL;
     OCT_TRY(oct_new_file_begin(&file, path, size));
-    oct_status status = oct_new_file_add(file, bytes, size);
-    if (status == OCT_OK) return oct_new_file_commit(&file);
-    oct_new_file_discard(&file);
-    return status;
+    OCT_TRY(oct_new_file_add(file, bytes, size));
+    return oct_new_file_commit(&file);
 }
 
 /* Half an entry would hide all that follow, so the file is cut back to its good bytes. */
@@ -383,23 +381,19 @@ static void read_lock_holder(int fd, char *text, size_t size)
 oct_status oct_folder_lock(const char *folder, int *fd)
 {
     oct_status status = OCT_OK;
-    char *path = NULL, *holder = NULL;
+    OCT_OWNED(oct_free) char *path = NULL, *holder = NULL;
     char text[256], host[128] = "";
     *fd = -1;
-    OCT_TRY_OUT(oct_format(&path, "%s/lock", folder));
+    OCT_TRY(oct_format(&path, "%s/lock", folder));
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (file < 0) {
-        status = oct_fail(OCT_RESOURCE, "%s: cannot be locked: %s", path, strerror(errno));
-        goto out;
-    }
+    OCT_CHECK(file >= 0, OCT_RESOURCE, "%s: cannot be locked: %s", path, strerror(errno));
     int error = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
     if (error == EWOULDBLOCK) {
         read_lock_holder(file, text, sizeof text);
         close(file);
-        status = oct_fail(OCT_RESOURCE,
-                          "%s: is in use by %s; wait until that ends or choose another folder",
-                          folder, text);
-        goto out;
+        return oct_fail(OCT_RESOURCE,
+                        "%s: is in use by %s; wait until that ends or choose another folder",
+                        folder, text);
     }
     /* Some network file systems know no locks; that must not forbid working there. */
     if (error)
@@ -413,8 +407,6 @@ oct_status oct_folder_lock(const char *folder, int *fd)
         status = oct_fail(OCT_RESOURCE, "%s: cannot be written: %s", path, strerror(errno));
 out:
     if (status != OCT_OK) oct_folder_unlock(fd);
-    oct_free(&path);
-    oct_free(&holder);
     return status;
 }
 

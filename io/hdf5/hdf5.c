@@ -131,7 +131,7 @@ static oct_status list_objects(oct_h5 *h5, oct_h5_child *child)
 
 oct_status oct_h5_open(oct_h5 **file, int fd, const void *image, size_t size, const char *name)
 {
-    oct_h5_child child = OCT_H5_NO_CHILD;
+    OCT_OWNED(oct_h5_child_end) oct_h5_child child = OCT_H5_NO_CHILD;
     oct_span span = {.fd = fd, .size = (int64_t)size};
     memcpy(&span.memory, &image, sizeof image); /* it is only read */
     *file = NULL;
@@ -140,7 +140,6 @@ oct_status oct_h5_open(oct_h5 **file, int fd, const void *image, size_t size, co
     (*file)->span = span;
     oct_status status = oct_strdup(&(*file)->name, name);
     if (status == OCT_OK) status = list_objects(*file, &child);
-    oct_h5_child_end(&child);
     if (status != OCT_OK) oct_h5_close(file);
     return status;
 }

@@ -232,12 +232,10 @@ oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size)
 
 oct_status oct_png_base64(const oct_image *image, char **text)
 {
-    void *bytes;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     OCT_TRY(oct_png_write(image, &bytes, &size));
-    oct_status status = oct_base64(bytes, size, text);
-    oct_free(&bytes);
-    return status;
+    return oct_base64(bytes, size, text);
 }
 
 const oct_image_kind oct_image_kind_png = {

@@ -183,15 +183,13 @@ oct_status oct_model_transfer(oct_h5 *h5, bool writes, oct_model *model)
 
 static oct_status read_checksummed(oct_model *model, const void *bytes, size_t size)
 {
-    oct_h5 *h5;
+    OCT_OWNED(oct_h5_close) oct_h5 *h5 = NULL;
     OCT_CHECK(oct_h5_begins(bytes, size), OCT_DATA,
               "is no model of Octet: it is neither an HDF5 file nor a flat file");
     OCT_TRY(oct_h5_check_checksum(bytes, size));
     OCT_TRY(oct_h5_open(&h5, -1, bytes, size - OCT_CHECKSUM_BYTES, "int8 model"));
-    oct_status status = oct_model_transfer(h5, false, model);
-    if (status == OCT_OK) status = oct_h5_check_all_read(h5);
-    oct_h5_close(&h5);
-    return status;
+    OCT_TRY(oct_model_transfer(h5, false, model));
+    return oct_h5_check_all_read(h5);
 }
 
 static oct_status read_any(oct_model *model, const char *path)
@@ -224,14 +222,12 @@ oct_status oct_model_read(oct_model *model, const char *path)
 
 oct_status oct_model_probe(const char *path, bool *is)
 {
-    oct_h5 *h5 = NULL;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
+    OCT_OWNED(oct_h5_close) oct_h5 *h5 = NULL;
     size_t size;
     oct_status status = oct_file_read(path, file_bytes_max, &bytes, &size);
     if (status == OCT_OK) status = oct_h5_open_checked(&h5, bytes, size, path);
     *is = status == OCT_OK && oct_h5_is_group(h5, "program");
-    oct_h5_close(&h5);
-    oct_free(&bytes);
     if (status == OCT_RESOURCE) return status;
     if (!*is) oct_fail_clear();
     return OCT_OK;

@@ -137,12 +137,10 @@ static oct_status copy_model(oct_model *m, const oct_flat *flat, const oct_flat_
 
 oct_status oct_model_read_flat(oct_model *model, const void *bytes, size_t size)
 {
-    oct_flat *flat;
+    OCT_OWNED(oct_flat_close) oct_flat *flat = NULL;
     *model = (oct_model){0};
     OCT_TRY(oct_flat_take(&flat, bytes, size));
-    const oct_status status = copy_model(model, flat, bytes);
-    oct_flat_close(&flat);
-    return status;
+    return copy_model(model, flat, bytes);
 }
 
 /* Writing. */
@@ -270,9 +268,8 @@ static void write_header(const flat_writer *f)
 /* Programs read flat files by rules of their own, which are stricter than those of models. */
 static oct_status check_written(const flat_writer *f)
 {
-    oct_model model = {0};
+    OCT_OWNED(oct_model_free) oct_model model = {0};
     const oct_status status = oct_model_read_flat(&model, f->bytes, f->size);
-    oct_model_free(&model);
     if (status != OCT_DATA) return status;
     (void)oct_fail_prefix("has no flat file, whose readers would refuse it");
     return OCT_PREPARE;

@@ -59,20 +59,15 @@ enum { NODES_NAMED = 6 };
 /* Adds a node that cannot be built, and why. Nodes of one operator and reason share an entry, which names a few. */
 static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node *n, const char *why)
 {
-    char *sentence = NULL;
+    OCT_OWNED(oct_free) char *sentence = NULL;
     OCT_TRY(oct_format(&sentence, "%s%s%s: %s", n->domain, n->domain[0] ? "." : "", n->type, why));
     size_t i = 0;
     while (i < p->count && strcmp(p->list[i].sentence, sentence) != 0)
         i++;
-    if (i < p->count) {
-        oct_free(&sentence);
-    } else {
-        oct_status status = oct_grow(&p->list, &p->capacity, p->count + 1, sizeof *p->list);
-        if (status != OCT_OK) {
-            oct_free(&sentence);
-            return status;
-        }
+    if (i == p->count) {
+        OCT_TRY(oct_grow(&p->list, &p->capacity, p->count + 1, sizeof *p->list));
         p->list[p->count++] = (problem){.sentence = sentence, .code = code};
+        sentence = NULL;
     }
     problem *entry = &p->list[i];
     entry->count++;

@@ -303,7 +303,7 @@ static oct_status read_external_tensor(external *x, OctOnnx__TensorProto *p)
 {
     file_range found;
     char real[PATH_MAX];
-    oct_span span = OCT_SPAN_NONE;
+    OCT_OWNED(oct_span_close) oct_span span = OCT_SPAN_NONE;
     void *bytes = NULL;
     if (!oct_onnx_is_external(p)) return OCT_OK;
     OCT_TRY(find_range(x, p, &found));
@@ -313,9 +313,7 @@ static oct_status read_external_tensor(external *x, OctOnnx__TensorProto *p)
     p->has_raw_data = true;
     OCT_TRY(find_real_path(x, &found, real));
     OCT_TRY(oct_span_open(&span, real));
-    const oct_status status = oct_span_read(&span, found.offset, bytes, (size_t)found.length, real);
-    oct_span_close(&span);
-    if (status != OCT_OK) return status;
+    OCT_TRY(oct_span_read(&span, found.offset, bytes, (size_t)found.length, real));
     for (size_t i = 0; i < p->n_external_data; i++)
         oct_onnx__string_string_entry_proto__free_unpacked(p->external_data[i],
                                                            &oct_wire_allocator);

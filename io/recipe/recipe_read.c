@@ -407,8 +407,8 @@ static oct_status read_override(reader *r, const char *override)
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
                            const char *const *overrides, size_t num_overrides)
 {
-    void *bytes = NULL;
-    reader *r = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
+    OCT_OWNED(oct_free) reader *r = NULL;
     size_t size = text ? strlen(text) : 0;
     *recipe = (oct_recipe){0};
     oct_fail_clear();
@@ -439,8 +439,6 @@ oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *tex
     if (r->parsed) OCT_TRY_OUT(oct_recipe_check_keys(&r->source, recipe));
     status = oct_error_count() > 0 ? OCT_USAGE : OCT_OK;
 out:
-    oct_free(&r);
-    oct_free(&bytes);
     if (status != OCT_OK) oct_recipe_free(recipe);
     return status;
 }

@@ -151,7 +151,7 @@ static bool begins_as_table(const char *text)
 
 oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     line_reader r = {.path = path, .table = table};
     *table = (oct_sensitivity){0};
@@ -173,18 +173,16 @@ oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
         OCT_TRY_OUT(read_line(&r, line));
     }
 out:
-    oct_free(&bytes);
     if (status != OCT_OK) oct_sensitivity_free(table);
     return status;
 }
 
 oct_status oct_sensitivity_is(const char *path, bool *is_table)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size;
     const oct_status status = oct_file_read(path, FILE_LIMIT, &bytes, &size);
     *is_table = status == OCT_OK && begins_as_table(bytes);
-    oct_free(&bytes);
     if (status == OCT_RESOURCE) return status;
     oct_fail_clear();
     return OCT_OK;

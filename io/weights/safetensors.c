@@ -125,7 +125,7 @@ static int compare_begins(const void *a, const void *b)
 static oct_status check_ranges(const oct_weight_file *file)
 {
     const tensors *t = file->state;
-    byte_range *sorted = NULL;
+    OCT_OWNED(oct_free) byte_range *sorted = NULL;
     int64_t at = 0;
     OCT_TRY(oct_alloc(&sorted, t->count, sizeof *sorted));
     if (t->count > 0) {
@@ -137,7 +137,6 @@ static oct_status check_ranges(const oct_weight_file *file)
         whole &= sorted[i].begin == at;
         at = sorted[i].end;
     }
-    oct_free(&sorted);
     OCT_CHECK(whole && at == t->span.size - t->data_begin, OCT_DATA,
               "%s: is damaged or cut short: its arrays do not fill the %lld bytes after the header "
               "exactly, without gaps or overlaps",
