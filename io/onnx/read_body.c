@@ -106,12 +106,10 @@ static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
             if (nodes[i]->output[k][0] == '\0') continue;
             OCT_TRY(oct_onnx_define_value(r, s, nodes[i]->output[k], &v));
             if (!is_constant(nodes[i])) continue;
-            oct_onnx_resolved node;
+            OCT_OWNED(oct_onnx_free_resolved) oct_onnx_resolved node = {0};
             OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
-            oct_status status = charge_node(r, s, &node.node);
-            if (status == OCT_OK) status = read_constant(r->graph->path, &node.node, v);
-            oct_onnx_free_resolved(&node);
-            if (status != OCT_OK) return status;
+            OCT_TRY(charge_node(r, s, &node.node));
+            OCT_TRY(read_constant(r->graph->path, &node.node, v));
         }
     return oct_onnx_end_binding(s, r->graph->path);
 }
@@ -428,7 +426,7 @@ oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s,
 {
     OCT_TRY(define_results(r, s, nodes, count));
     for (size_t i = 0; i < count; i++) {
-        oct_onnx_resolved node;
+        OCT_OWNED(oct_onnx_free_resolved) oct_onnx_resolved node = {0};
         if (is_constant(nodes[i])) continue;
         OCT_TRY(oct_onnx_resolve(r, s, nodes[i], &node));
         const OctOnnx__NodeProto *p = &node.node;
@@ -437,17 +435,14 @@ oct_status oct_onnx_read_nodes(oct_onnx_reader *r, oct_onnx_scope *s,
             if (oct_onnx_is_called(r->model->functions[k], p->op_type, p->domain, p->overload))
                 called = r->model->functions[k];
         int64_t rounds;
-        oct_status status;
         if (called)
-            status = write_out_call(r, s, p, called);
+            OCT_TRY(write_out_call(r, s, p, called));
         else if (is_onnx_operator(p, "If"))
-            status = write_out_if(r, s, p);
+            OCT_TRY(write_out_if(r, s, p));
         else if (is_onnx_operator(p, "Loop") && find_loop_body(r, s, p, &rounds))
-            status = write_out_loop(r, s, p, rounds);
+            OCT_TRY(write_out_loop(r, s, p, rounds));
         else
-            status = read_plain_node(r, s, p);
-        oct_onnx_free_resolved(&node);
-        if (status != OCT_OK) return status;
+            OCT_TRY(read_plain_node(r, s, p));
     }
     return OCT_OK;
 }

@@ -70,7 +70,8 @@ typedef struct oct_onnx_resolved {
     OctOnnx__AttributeProto *values; /* owned, as are the node's pointers to them */
 } oct_onnx_resolved;
 /* Copies a node of a function's body; attributes that refer to one of the function get the value of the call, or else
- * the function's default. OCT_DATA where there is none, unless a call may leave it out. */
+ * the function's default. OCT_DATA where there is none, unless a call may leave it out; the caller frees
+ * *out then too. */
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const OctOnnx__NodeProto *p, oct_onnx_resolved *out);
 void oct_onnx_free_resolved(oct_onnx_resolved *r);

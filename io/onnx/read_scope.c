@@ -135,7 +135,6 @@ static bool refers_to_call(const OctOnnx__AttributeProto *a)
 oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
                             const OctOnnx__NodeProto *p, oct_onnx_resolved *out)
 {
-    oct_status status = OCT_OK;
     bool any = false;
     *out = (oct_onnx_resolved){.node = *p};
     for (size_t i = 0; i < p->n_attribute; i++)
@@ -143,20 +142,18 @@ oct_status oct_onnx_resolve(const oct_onnx_reader *r, const oct_onnx_scope *s,
     if (!any) return OCT_OK;
     out->node.attribute = NULL;
     out->node.n_attribute = 0;
-    OCT_TRY_OUT(oct_alloc(&out->values, p->n_attribute, sizeof *out->values));
-    OCT_TRY_OUT(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(OctOnnx__AttributeProto *)));
+    OCT_TRY(oct_alloc(&out->values, p->n_attribute, sizeof *out->values));
+    OCT_TRY(oct_alloc(&out->node.attribute, p->n_attribute, sizeof(OctOnnx__AttributeProto *)));
     for (size_t i = 0; i < p->n_attribute; i++) {
         const OctOnnx__AttributeProto *a = p->attribute[i];
-        if (refers_to_call(a)) OCT_TRY_OUT(find_attribute_value(r, s, p, &a));
+        if (refers_to_call(a)) OCT_TRY(find_attribute_value(r, s, p, &a));
         if (!a) continue; /* left out: the operator has its own default */
         OctOnnx__AttributeProto *value = &out->values[out->node.n_attribute];
         *value = *a;
         value->name = p->attribute[i]->name;
         out->node.attribute[out->node.n_attribute++] = value;
     }
-out:
-    if (status != OCT_OK) oct_onnx_free_resolved(out);
-    return status;
+    return OCT_OK;
 }
 
 void oct_onnx_free_resolved(oct_onnx_resolved *r)

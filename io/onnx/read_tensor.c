@@ -41,11 +41,16 @@ static const element elements[] = {
     {TYPE(COMPLEX128), "complex128", 0, false, FIELD_NONE, OCT_U8},
 };
 
+static const element *element_of(int64_t type)
+{
+    for (size_t i = 0; i < OCT_COUNT(elements); i++)
+        if (elements[i].type == type) return &elements[i];
+    return NULL;
+}
+
 static oct_status find_element(const char *path, const char *name, int32_t type, const element **e)
 {
-    *e = NULL;
-    for (size_t i = 0; i < OCT_COUNT(elements); i++)
-        if (elements[i].type == type) *e = &elements[i];
+    *e = element_of(type);
     OCT_CHECK(*e, OCT_DATA, "%s: '%s' has elements of type %" PRId32 ", which is not known", path,
               oct_onnx_shown(name).text, type);
     OCT_CHECK((*e)->bytes, OCT_DATA,
@@ -65,12 +70,9 @@ oct_status oct_onnx_element_type(const char *path, const char *name, int32_t dat
 
 bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype)
 {
-    for (size_t i = 0; i < OCT_COUNT(elements); i++)
-        if (elements[i].type == type && elements[i].bytes) {
-            *dtype = elements[i].dtype;
-            return true;
-        }
-    return false;
+    const element *e = element_of(type);
+    if (e) *dtype = e->dtype;
+    return e && e->bytes;
 }
 
 /* A tensor on its way in. */
