@@ -53,23 +53,19 @@ bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *va
 
 double oct_array_real(const oct_array *array, const uint8_t *element)
 {
-    int64_t number = 0;
-    if (array->kind == 'f' && array->bytes == 2) {
+    union {
         uint16_t half;
-        memcpy(&half, element, sizeof half);
-        return (double)oct_half_value(half);
-    }
-    if (array->kind == 'f' && array->bytes == 4) {
-        float value;
-        memcpy(&value, element, sizeof value);
-        return (double)value;
-    }
-    if (array->kind == 'f') {
-        double value;
-        memcpy(&value, element, sizeof value);
-        return value;
-    }
-    return oct_array_whole(array, element, &number) ? (double)number : (double)INFINITY;
+        float narrow;
+        double wide;
+    } real;
+    int64_t number = 0;
+    if (array->kind != 'f')
+        return oct_array_whole(array, element, &number) ? (double)number : (double)INFINITY;
+    OCT_ASSERT(array->bytes <= sizeof real);
+    memcpy(&real, element, array->bytes);
+    return array->bytes == 2   ? (double)oct_half_value(real.half)
+           : array->bytes == 4 ? (double)real.narrow
+                               : real.wide;
 }
 
 int64_t oct_array_row(const oct_array *array)

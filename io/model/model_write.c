@@ -8,21 +8,17 @@
 /* Makes the bytes of a file; of a model without overflow bounds it finds them. */
 static oct_status make_image(const oct_model *model, void **bytes, size_t *size)
 {
-    oct_status status = OCT_OK;
-    oct_h5 *h5 = NULL;
+    OCT_OWNED(oct_h5_close) oct_h5 *h5 = NULL;
+    OCT_OWNED(oct_free) int64_t *found_bound = NULL;
     oct_model written = *model;
-    if (!model->overflow_bound) OCT_TRY_OUT(oct_model_find_bounds(&written));
-    OCT_TRY_OUT(oct_model_check(&written));
-    OCT_CHECK_OUT(model->certificate.golden_count == 0 ||
-                      (model->golden_input && model->golden_digest),
-                  OCT_DATA, "golden inputs or their digests are missing");
-    OCT_TRY_OUT(oct_h5_create(&h5, 0));
-    OCT_TRY_OUT(oct_model_transfer(h5, true, &written));
-    status = oct_h5_finish(&h5, true, bytes, size);
-out:
-    if (!model->overflow_bound) oct_free(&written.overflow_bound);
-    oct_h5_close(&h5);
-    return status;
+    if (!model->overflow_bound) OCT_TRY(oct_model_find_bounds(&written));
+    if (!model->overflow_bound) found_bound = written.overflow_bound;
+    OCT_TRY(oct_model_check(&written));
+    OCT_CHECK(model->certificate.golden_count == 0 || (model->golden_input && model->golden_digest),
+              OCT_DATA, "golden inputs or their digests are missing");
+    OCT_TRY(oct_h5_create(&h5, 0));
+    OCT_TRY(oct_model_transfer(h5, true, &written));
+    return oct_h5_finish(&h5, true, bytes, size);
 }
 
 oct_status oct_model_write(const char *path, const oct_model *model)

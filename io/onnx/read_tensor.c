@@ -128,16 +128,14 @@ oct_status oct_onnx_tensor_bytes(const char *path, const OctOnnx__TensorProto *p
 /* The float32 of a number of type DOUBLE, FLOAT, FLOAT16 or BFLOAT16 in the lowest bits. */
 static float real_from_bits(uint64_t bits, int32_t type)
 {
-    float value;
-    if (type == TYPE(DOUBLE)) {
+    const union {
+        uint64_t bits;
         double wide;
-        memcpy(&wide, &bits, sizeof wide);
-        return (float)wide;
-    }
+        float narrow;
+    } real = {bits};
+    if (type == TYPE(DOUBLE)) return (float)real.wide;
     if (type == TYPE(FLOAT16)) return oct_half_value((uint16_t)bits);
-    if (type == TYPE(BFLOAT16)) return oct_bf16_value((uint16_t)bits);
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return type == TYPE(BFLOAT16) ? oct_bf16_value((uint16_t)bits) : real.narrow;
 }
 
 /* Sets element i from the bits of the file, widened to 64. */
