@@ -121,7 +121,7 @@ static bool gives_pixels(const oct_bench *bench)
 /* Each pixel of a map has a class that is not that of its neighbours. */
 static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map)
 {
-    OCT_TRY(oct_memory_read(data, index, image, NULL));
+    OCT_TRY(oct_dataset_memory.read(data, index, image, NULL));
     OCT_TRY(oct_image_resize(map, OCT_S32, data->read_h, data->read_w, 1));
     for (int64_t p = 0; p < oct_image_numel(map); p++)
         ((int32_t *)map->data)[p] = (int32_t)((index + p) % data->classes);
