@@ -5,6 +5,8 @@
 
 #include "core/tensor/tensor.h"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold numbers as memory does");
+
 /* A stretch of bytes in an open file, or in memory. */
 typedef struct oct_span {
     int fd;          /* owned; -1: memory */

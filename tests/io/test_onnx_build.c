@@ -129,6 +129,42 @@ Test(onnx_build, an_exponent_that_is_the_batch_is_refused)
     check_nothing_held();
 }
 
+/* A view has at most 16 atoms: the batch and 15 factors of 2, none beside its neighbour in memory, leave none for outputs. */
+Test(onnx_build, a_linear_layer_after_too_many_rearrangements_is_refused)
+{
+    static const oct_onnx_build_options options = {.h = 256, .w = 128, .c = 1};
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    oct_onnx_built of;
+    oct_module *network = NULL;
+    onnx_in(&m, "x", -1, 1, 256, 128);
+    onnx_out(&m, "y");
+    onnx_longs(&m, "twos", 0, 2, 2, 2, 2, 2, 2, 512);
+    onnx_longs(&m, "last", 0, 2, 2, 2, 4096);
+    onnx_longs(&m, "rows", -1, 1);
+    onnx_weights(&m, "w", 1, 4);
+    onnx_node(&m, "Reshape", "x twos", "a");
+    onnx_node(&m, "Transpose", "a", "b");
+    onnx_ints(&m, "perm", 0, 7, 6, 5, 4, 3, 2, 1);
+    onnx_node(&m, "Reshape", "b twos", "c");
+    onnx_node(&m, "Transpose", "c", "d");
+    onnx_ints(&m, "perm", 0, 7, 6, 5, 4, 3, 2, 1);
+    onnx_node(&m, "Reshape", "d last", "e");
+    onnx_node(&m, "Transpose", "e", "f");
+    onnx_ints(&m, "perm", 0, 3, 2, 1, 4);
+    onnx_node(&m, "Reshape", "f rows", "g");
+    onnx_node(&m, "MatMul", "g w", "y");
+    oct_proto file = onnx_file(&m);
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
+    MUST(oct_onnx_read_bytes(&g, &source));
+    MUST(oct_onnx_fold(&g, 256, 128, 1));
+    cr_assert_eq(oct_onnx_build(&network, &g, &options, &of), OCT_PREPARE);
+    check_said("MatMul: its input is too much rearranged; write it in steps");
+    oct_onnx_free(&g);
+    oct_proto_free(&file);
+    check_nothing_held();
+}
+
 Test(onnx_build, normalization_of_images_stays_as_it_is)
 {
     onnx_model m = {0};
