@@ -46,28 +46,28 @@ bool oct_progress_terminal(void)
     return isatty(STDERR_FILENO) == 1;
 }
 
-const char *oct_text_count(int64_t value, char text[32])
+oct_short_text oct_text_count(int64_t value)
 {
-    char digits[32];
+    oct_short_text out = {""};
+    char digits[32], *to = out.text;
     int length = snprintf(digits, sizeof(digits), "%lld", (long long)value);
-    int out = 0;
     for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) text[out++] = ',';
-        text[out++] = digits[i];
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) *to++ = ',';
+        *to++ = digits[i];
     }
-    text[out] = '\0';
-    return text;
+    return out;
 }
 
-const char *oct_text_time(double seconds, char text[32])
+oct_short_text oct_text_time(double seconds)
 {
+    oct_short_text out;
     long long all = seconds > 0 ? llrint(fmin(seconds, 1e9)) : 0;
     long long hours = all / 3600, minutes = all / 60 % 60;
     if (hours > 0)
-        snprintf(text, 32, "%lld:%02lld:%02lld", hours, minutes, all % 60);
+        snprintf(out.text, sizeof out.text, "%lld:%02lld:%02lld", hours, minutes, all % 60);
     else
-        snprintf(text, 32, "%lld:%02lld", minutes, all % 60);
-    return text;
+        snprintf(out.text, sizeof out.text, "%lld:%02lld", minutes, all % 60);
+    return out;
 }
 
 bool oct_progress_bar(const char *choice)
@@ -115,16 +115,16 @@ void oct_meter_line(bool drawn, double share, double seconds_left, const char *t
     enum { NARROW = 40, SHORTEST = 10, LONGEST = 40, EDGES = 3 };
     static const char done[LONGEST + 1] = "########################################",
                                      open[LONGEST + 1] = "----------------------------------------";
-    char words[512], left[32], bar_text[LONGEST + EDGES + 1] = "";
-    oct_text_time(seconds_left, left);
+    char words[512], bar_text[LONGEST + EDGES + 1] = "";
+    const oct_short_text left = oct_text_time(seconds_left);
     if (!drawn) {
-        oct_log(OCT_LOG_INFO, "%s  left %s", text, left);
+        oct_log(OCT_LOG_INFO, "%s  left %s", text, left.text);
         return;
     }
     share = fmin(share, 1);
     int room = terminal_columns() - 1;
     const int length =
-        snprintf(words, sizeof words, "%3d %%  left %s  %s", (int)(100 * share), left, text);
+        snprintf(words, sizeof words, "%3d %%  left %s  %s", (int)(100 * share), left.text, text);
     if (room >= NARROW) {
         const int width = (int)fmin(fmax(room - EDGES - length, SHORTEST), LONGEST);
         const int full = (int)(share * width);
@@ -143,13 +143,13 @@ void oct_meter_line(bool drawn, double share, double seconds_left, const char *t
 void oct_meter_show(oct_meter *meter, int64_t done)
 {
     const double now = oct_seconds(), spent = now - meter->begin;
-    char of[32], all[32], rate[32], percent[16] = "", text[256];
+    char percent[16] = "", text[256];
     if (now - meter->shown < every || done <= 0 || meter->total <= 0) return;
     const double each = spent / (double)done, share = (double)done / (double)meter->total;
     if (!bar) snprintf(percent, sizeof percent, "  %d %%", (int)(100 * share));
-    snprintf(text, sizeof text, "%s  %s/%s %s%s  %s %s/s", meter->work, oct_text_count(done, of),
-             oct_text_count(meter->total, all), meter->unit, percent,
-             each > 1 ? "less than 1" : oct_text_count((int64_t)(1 / each), rate), meter->unit);
+    snprintf(text, sizeof text, "%s  %s/%s %s%s  %s %s/s", meter->work, oct_text_count(done).text,
+             oct_text_count(meter->total).text, meter->unit, percent,
+             each > 1 ? "less than 1" : oct_text_count((int64_t)(1 / each)).text, meter->unit);
     oct_meter_line(bar, share, each * (double)(meter->total - done), text);
     meter->shown = now;
 }

@@ -31,7 +31,8 @@ bool oct_progress_bar(const char *choice);
 /* The seconds between two looks at it: those that lines have, or fewer. */
 double oct_progress_every(const char *choice, double lines_s);
 
-/* 1234567 -> "1,234,567". Returns text. */
-const char *oct_text_count(int64_t value, char text[32]);
-/* 75 seconds -> "1:15", 3675 -> "1:01:15". Returns text. */
-const char *oct_text_time(double seconds, char text[32]);
+typedef struct oct_short_text {
+    char text[32];
+} oct_short_text;
+oct_short_text oct_text_count(int64_t value); /* 1234567 -> "1,234,567" */
+oct_short_text oct_text_time(double seconds); /* 75 seconds -> "1:15", 3675 -> "1:01:15" */

@@ -201,14 +201,13 @@ static void print_text(const calibration *c)
 {
     int width = 5;
     const json_t *result = c->result;
-    char differ[32], logits[32], images[32];
     print_accuracy("float accuracy", c->float_accuracy);
     print_accuracy("int8 accuracy", number_or_nan(json_object_get(result, "int8_accuracy")));
     oct_print("%-20s %s of %s (%s images, evaluation with codes against int8 model)\n",
               "logits that differ",
-              oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
-              oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
-              oct_text_count(json_integer_value(json_object_get(result, "images")), images));
+              oct_text_count(json_integer_value(json_object_get(result, "logits_differ"))).text,
+              oct_text_count(json_integer_value(json_object_get(result, "logits"))).text,
+              oct_text_count(json_integer_value(json_object_get(result, "images"))).text);
     oct_print("%-20s %s\n", "int8 model", json_string_value(json_object_get(result, "model")));
     for (size_t i = 0; i < c->count; i++) {
         const int length = (int)strlen(c->layers[i].path);

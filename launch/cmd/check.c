@@ -215,7 +215,6 @@ static void print_report(const verdict *v, const char *file)
 static void print_forecast(const verdict *v)
 {
     const oct_forecast *f = &v->forecast;
-    char a[32];
     oct_print("memory      about %s a rank at most, in %s", oct_text_size(f->bytes[f->peak]).text,
               oct_stage_text(f->peak));
     if (v->memory_free >= 0) oct_print("; %s free here", oct_text_size(v->memory_free).text);
@@ -225,7 +224,7 @@ static void print_forecast(const verdict *v)
             oct_print("  %-18s %12s\n", oct_stage_text((oct_stage)i),
                       oct_text_size(f->bytes[i]).text);
     oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
-              oct_text_time(f->seconds, a), f->evaluations, f->evaluations == 1 ? "" : "s");
+              oct_text_time(f->seconds).text, f->evaluations, f->evaluations == 1 ? "" : "s");
     for (int p = 0; p < OCT_PHASES; p++)
         if (phase_steps(v, p) > 0)
             oct_print("  %-18s %9.1f ms a step\n", oct_phase_name((oct_phase)p),
@@ -268,37 +267,37 @@ static void print_syncs(const verdict *v)
 
 static void print_text(const verdict *v, const char *path, const char *report)
 {
-    char a[32], b[32], c[32], outputs[48];
+    char outputs[48];
     int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
     oct_print("recipe      %s\n", path);
     oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64 "x%" PRId64
               ", %s\n",
               oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
-              oct_text_count(v->train.count, a), oct_text_count(v->test.count, b), v->train.h,
+              oct_text_count(v->train.count).text, oct_text_count(v->test.count).text, v->train.h,
               v->train.w, v->train.c, oct_goal_outputs(v->train.goal, v->train.classes, outputs));
     oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
-              oct_text_count(v->parameters, a));
+              oct_text_count(v->parameters).text);
     const oct_checkpoint *init = &v->init.checkpoint;
     if (v->init.weights.path)
         oct_print("init        %s: %s arrays of floats\n", v->init.weights.path,
-                  oct_text_count(v->init.weights.count, a));
+                  oct_text_count(v->init.weights.count).text);
     else if (init->bytes)
         oct_print("init        %s: step %" PRId64 ", phase %s\n", init->path, init->info.step,
                   init->info.phase);
-    oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
-              oct_text_count(v->recipe.batch_leaf, b));
+    oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves).text,
+              oct_text_count(v->recipe.batch_leaf).text);
     if (most == least)
         oct_print("; %d rank%s: %s each\n", v->ranks, v->ranks > 1 ? "s" : "",
-                  oct_text_count(most, c));
+                  oct_text_count(most).text);
     else
-        oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
-                  oct_text_count(most, c));
+        oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least).text,
+                  oct_text_count(most).text);
     print_syncs(v);
-    oct_print("phases      %s step%s an epoch\n", oct_text_count(v->plan.steps_per_epoch, a),
+    oct_print("phases      %s step%s an epoch\n", oct_text_count(v->plan.steps_per_epoch).text,
               v->plan.steps_per_epoch == 1 ? "" : "s");
     for (int p = 0; p < OCT_PHASES; p++)
         oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
-                  oct_text_count(phase_steps(v, p), a), phase_steps(v, p) == 1 ? "" : "s");
+                  oct_text_count(phase_steps(v, p)).text, phase_steps(v, p) == 1 ? "" : "s");
     print_report(v, report);
     /* The formats, and a line for each that the int8 model will not have. */
     const char *at = v->exports.data ? v->exports.data : "";

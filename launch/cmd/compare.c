@@ -221,7 +221,6 @@ static void print_conclusion(const comparison *c)
 
 static void print_table(const comparison *c)
 {
-    char count[32];
     int width = 5;
     for (int64_t i = 0; i < c->b.source.count; i++) {
         const int length = (int)strlen(layer_info(c, i)->name);
@@ -231,7 +230,7 @@ static void print_table(const comparison *c)
     for (int i = 0; i < 2; i++)
         oct_print("%c  %s (%s, %s)\n", 'a' + i, oct_subject_file(&sides[i]->subject),
                   phase_of(sides[i]), arithmetic_of(sides[i]));
-    oct_print("%s images; a layer departs ", oct_text_count(c->found.samples, count));
+    oct_print("%s images; a layer departs ", oct_text_count(c->found.samples).text);
     c->exact ? oct_print("where a bit differs\n")
              : oct_print("below %g dB of SQNR\n", c->enough_db);
     oct_print("  %-*s  %-12s %-12s %9s %9s %12s %10s\n", width, "layer", "type", "output", "cosine",

@@ -73,7 +73,6 @@ static void print_conversion(const conversion *c)
     if (!classes) accuracy = -1;
     int64_t float_bytes = oct_float_bytes(c->subject.root),
             int8_bytes = oct_int8_bytes(&c->model.program);
-    char images[32], logits[32];
     if (c->args->json) {
         oct_print_json(json_pack(
             "{s:i, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
@@ -90,8 +89,8 @@ static void print_conversion(const conversion *c)
         oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
                   proof->qat_accuracy);
     oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
-              oct_text_count(proof->images * oct_model_outputs(&c->model), logits),
-              oct_text_count(proof->images, images));
+              oct_text_count(proof->images * oct_model_outputs(&c->model)).text,
+              oct_text_count(proof->images).text);
     oct_print("%-20s %s to %s\n", "parameters", oct_text_size(float_bytes).text,
               oct_text_size(int8_bytes).text);
     const char *line = proof->fallbacks; /* each layer that stays float, and what was unrolled */

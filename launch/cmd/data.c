@@ -61,10 +61,9 @@ static void print_values(const oct_dataset *data)
 
 static void print_counts(const oct_dataset data[2])
 {
-    char train[32], test[32];
     oct_print("%-12s %s\n", "format", data[0].format->name);
-    oct_print("%-12s %s training, %s test\n", "samples", oct_text_count(data[0].count, train),
-              oct_text_count(data[1].count, test));
+    oct_print("%-12s %s training, %s test\n", "samples", oct_text_count(data[0].count).text,
+              oct_text_count(data[1].count).text);
     const oct_goal_kind goal = data[0].goal;
     if (goal == OCT_GOAL_CLASS || goal == OCT_GOAL_MAP)
         oct_print("%-12s %s%" PRId64 " classes\n", "goal",
@@ -106,29 +105,28 @@ static void print_size(const oct_survey_split *split, int64_t i)
 {
     const oct_survey_size *s = &split->sizes[i];
     const int64_t good = split->data->count - split->damaged;
-    char count[32], name[160];
+    char name[160];
     const bool odd = i > 0 && s->count < good / 20;
     oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s%s\n", i ? "" : "size", s->h, s->w,
               split->data->read_c, oct_dtype_name(split->data->dtype),
-              s->count == good ? "all" : oct_text_count(s->count, count),
+              s->count == good ? "all" : oct_text_count(s->count).text,
               odd ? ", the first is " : "", odd ? sample_name(split->data, s->first, name) : "");
 }
 
 static void print_sizes(const oct_survey_split *split, const char *name)
 {
     const int64_t good = split->data->count - split->damaged;
-    char count[32];
     const bool mixed = split->num_sizes > SIZES_SHOWN && split->sizes[0].count < good / 2;
     if (mixed)
         oct_print("%-12s %s sizes of %s samples, %" PRId64 " %s of %s\n", "size",
-                  oct_text_count(split->num_sizes, count), name, split->data->read_c,
+                  oct_text_count(split->num_sizes).text, name, split->data->read_c,
                   split->data->read_c == 1 ? "channel" : "channels",
                   oct_dtype_name(split->data->dtype));
     for (int64_t i = 0; !mixed && i < split->num_sizes && i < SIZES_SHOWN; i++)
         print_size(split, i);
     if (!mixed && split->num_sizes > SIZES_SHOWN)
         oct_print("%-12s and %s more sizes of %s samples\n", "",
-                  oct_text_count(split->num_sizes - SIZES_SHOWN, count), name);
+                  oct_text_count(split->num_sizes - SIZES_SHOWN).text, name);
     if (split->num_sizes <= 1) return;
     /* Where sizes differ, the smallest, the largest and the longest shape are what goes wrong. */
     const oct_survey_size *small = split->sizes, *large = small, *odd = small;
@@ -156,7 +154,7 @@ static void print_classes(const oct_survey *s)
     const oct_survey_split *train = &s->split[0];
     const int64_t classes = train->data->classes;
     int64_t least = 0, most = 0, empty = 0;
-    char name[96], other[96], a[32], b[32];
+    char name[96], other[96];
     const bool map = train->data->goal == OCT_GOAL_MAP;
     oct_print("\n%-34s %14s %14s\n", map ? "pixels of class" : "class", "training", "test");
     for (int64_t i = 0; i < classes; i++) {
@@ -168,18 +166,19 @@ static void print_classes(const oct_survey *s)
         int extra = 0; /* bytes that are no letters of their own, which a column does not count */
         for (const char *at = name; *at; at++)
             extra += (*at & 0xc0) == 0x80;
-        oct_print("  %-*s %14s %14s\n", 32 + extra, name, oct_text_count(train->of_class[i], a),
-                  oct_text_count(s->split[1].of_class[i], b));
+        oct_print("  %-*s %14s %14s\n", 32 + extra, name, oct_text_count(train->of_class[i]).text,
+                  oct_text_count(s->split[1].of_class[i]).text);
     }
     if (classes > CLASSES_SHOWN)
         oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT);
     write_class_name(train->data, least, name);
     write_class_name(train->data, most, other);
-    oct_print("  least: %s (%s), most: %s (%s)\n", name, oct_text_count(train->of_class[least], a),
-              other, oct_text_count(train->of_class[most], b));
+    oct_print("  least: %s (%s), most: %s (%s)\n", name,
+              oct_text_count(train->of_class[least]).text, other,
+              oct_text_count(train->of_class[most]).text);
     if (map)
         oct_print("  without a class: %s of training, %s of test\n",
-                  oct_text_count(train->ignored, a), oct_text_count(s->split[1].ignored, b));
+                  oct_text_count(train->ignored).text, oct_text_count(s->split[1].ignored).text);
     if (empty) oct_print("  %" PRId64 " classes have no training sample\n", empty);
 }
 
@@ -220,18 +219,17 @@ static void print_channels(const oct_survey_split *train, const oct_recipe *reci
 
 static void print_duplicates(const oct_survey *s)
 {
-    char a[32], b[32], c[32];
     if (s->num_pairs == 0) {
         oct_print("\n%-12s none\n", "duplicates");
         return;
     }
     oct_print("\n%-12s %s of the test samples are training samples too; %s training and %s "
               "test samples repeat an earlier one\n",
-              "duplicates", oct_text_count(s->shared, a), oct_text_count(s->repeated[0], b),
-              oct_text_count(s->repeated[1], c));
+              "duplicates", oct_text_count(s->shared).text, oct_text_count(s->repeated[0]).text,
+              oct_text_count(s->repeated[1]).text);
     if (s->contradictions)
         oct_print("%-12s %s equal samples have different classes\n", "",
-                  oct_text_count(s->contradictions, a));
+                  oct_text_count(s->contradictions).text);
     for (int i = 0; i < s->num_pairs; i++) {
         const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
         char first[160], second[160];
@@ -246,12 +244,12 @@ static void print_duplicates(const oct_survey *s)
 static void print_damaged(const oct_survey *s)
 {
     const int64_t all = s->split[0].damaged + s->split[1].damaged;
-    char count[32], name[160];
-    oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all, count) : "none");
+    char name[160];
+    oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all).text : "none");
     for (int k = 0; k < 2; k++)
         if (s->split[k].warned)
             oct_print("%-12s %s of %s break a rule of JPEG and are read, the first is %s\n", "",
-                      oct_text_count(s->split[k].warned, count), split_names[k],
+                      oct_text_count(s->split[k].warned).text, split_names[k],
                       sample_name(s->split[k].data, s->split[k].first_warned, name));
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < OCT_SURVEY_NAMED && s->split[k].sentence[i]; i++)

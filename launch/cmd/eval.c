@@ -193,7 +193,7 @@ static oct_status print_scores(const evaluation *e, double accuracy)
     const char *phase =
         e->subject.kind == OCT_FILE_MODEL ? "int8" : e->subject.checkpoint.info.phase;
     const double rate = e->seconds > 0 ? (double)e->subject.data.count / e->seconds : 0;
-    char correct[32], images[32], per_s[32], figure[OCT_FIGURE_TEXT];
+    char figure[OCT_FIGURE_TEXT];
     if (e->args->json) {
         print_scores_json(e, accuracy, phase, rate);
         return OCT_OK;
@@ -201,12 +201,12 @@ static oct_status print_scores(const evaluation *e, double accuracy)
     oct_print("%-12s %s (%s)\n", "file", oct_subject_file(&e->subject), phase);
     if (scores->correct >= 0)
         oct_print("%-12s %.2f %%\n%-12s %s of %s\n", "accuracy", accuracy, "correct",
-                  oct_text_count(scores->correct, correct), oct_text_count(scores->rows, images));
+                  oct_text_count(scores->correct).text, oct_text_count(scores->rows).text);
     for (int i = 0; i < scores->num_metrics; i++)
         if (scores->metric[i] != &oct_metric_top1)
             oct_print("%-12s %s\n", scores->metric[i]->title,
                       oct_figure_text(scores->metric[i], scores->value[i], figure));
-    oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s));
+    oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate).text);
     for (int i = 0; i < scores->num_metrics; i++)
         if (e->numbers[i])
             OCT_TRY(print_rows(scores->metric[i], e->numbers[i], e->outputs.row,

@@ -201,7 +201,6 @@ static void print_export(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
     const char *notices = e->made.notices.data;
-    char count[32];
     json_t *lines = e->args->json ? json_array() : NULL;
     for (const char *at = notices; lines && at && *at; at += strcspn(at, "\n") + 1)
         json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
@@ -235,7 +234,7 @@ static void print_export(const exporting *e)
     if (e->made.operators.data)
         oct_print("%-14s %s\n%-14s %s bytes of tensors in TFLM's arena, beside its own\n",
                   "operators", e->made.operators.data, "memory",
-                  oct_text_count(e->made.arena, count));
+                  oct_text_count(e->made.arena).text);
     for (const char *at = notices; at && *at; at += strcspn(at, "\n") + 1)
         oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at);
 }

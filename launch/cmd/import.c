@@ -99,11 +99,10 @@ static oct_status build_network(network *m)
 
 static void print_modules(const network *m)
 {
-    char count[32];
     if (m->fixed > 0)
         oct_print("\nfixed       %s numbers, which the network has as constants: training "
                   "leaves them as they are\n",
-                  oct_text_count(m->fixed, count));
+                  oct_text_count(m->fixed).text);
     oct_print("\n%-24s %5s  %s\n", "module", "count", "in the int8 model, where its place allows");
     for (int i = 0; i < m->types; i++)
         oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
@@ -128,13 +127,12 @@ static void print_ports(const oct_onnx_graph *g, const char *what, const int32_t
 static void print_network(const network *m, const tally *t)
 {
     const oct_onnx_graph *g = &m->graph;
-    char count[32];
     oct_print("network     %s\nproducer    %s\nformat      opset %" PRId64 ", file format %" PRId64
               "\n",
               m->path, g->producer[0] ? g->producer : "unknown", g->opset, g->ir_version);
     print_ports(g, "inputs", g->inputs, g->num_inputs);
     print_ports(g, "outputs", g->outputs, g->num_outputs);
-    oct_print("parameters  %s in %" PRId64 " tensors\n", oct_text_count(m->numbers, count),
+    oct_print("parameters  %s in %" PRId64 " tensors\n", oct_text_count(m->numbers).text,
               m->tensors);
     oct_print("nodes       %" PRId64, g->num_nodes);
     if (m->nodes != g->num_nodes)

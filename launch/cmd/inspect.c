@@ -132,7 +132,7 @@ static const char *kind_text(const oct_step *s, char text[80])
 
 static void print_program(const oct_program *p)
 {
-    char kind[80], in[64], out[64], window[OCT_WINDOW_TEXT], count[32];
+    char kind[80], in[64], out[64], window[OCT_WINDOW_TEXT];
     int names = 5, kinds = 10; /* columns */
     for (int64_t i = 0; i < p->num_steps; i++) {
         const int name = (int)strlen(p->steps[i].name);
@@ -148,7 +148,7 @@ static void print_program(const oct_program *p)
         oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, names, s->name, kinds,
                   kind_text(s, kind), oct_step_window_text(s, window),
                   value_text(&p->values[s->input[0]], in), value_text(v, out),
-                  oct_text_count(step_parameters(s), count));
+                  oct_text_count(step_parameters(s)).text);
         if (v->dtype == OCT_F32)
             oct_print("  float\n");
         else
@@ -209,7 +209,7 @@ static void print_model(const oct_model *m, const char *path, size_t size, const
                         int64_t parameters)
 {
     const oct_certificate *c = &m->certificate;
-    char count[32], checkpoint[65];
+    char checkpoint[65];
     oct_print("int8 model  %s\nsize        %s\nsha256      %s\n", path,
               oct_text_size((int64_t)size).text, hex);
     if (of_checkpoint(m))
@@ -217,12 +217,12 @@ static void print_model(const oct_model *m, const char *path, size_t size, const
     else
         oct_print("made by     a program, from no checkpoint\n");
     print_program(&m->program);
-    oct_print("%s parameters, %d %s\n", oct_text_count(parameters, count), m->classes,
+    oct_print("%s parameters, %d %s\n", oct_text_count(parameters).text, m->classes,
               oct_model_gives_values(m) ? "values" : "classes");
     print_names(m->class_names);
     if (c->images > 0)
         oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
-                  oct_text_count(c->images, count), c->logits_differ);
+                  oct_text_count(c->images).text, c->logits_differ);
     else
         oct_print("certificate none, ");
     if (c->images > 0 && c->qat_accuracy >= 0)
@@ -263,18 +263,17 @@ static oct_status find_arenas(const oct_model *model, int64_t arena[FORMS])
 static oct_status print_device_text(const oct_device *d, const char *path,
                                     const int64_t arena[FORMS])
 {
-    char flash[32], scratch[32], products[32];
     oct_print(
         "int8 model  %s\nflash       %s bytes: weights, biases, multipliers, tables, layers\n"
         "scratch     %s bytes: values between layers, of one sample, in the C form and in Octet\n"
         "operations  %s multiply-adds of codes a sample\n",
-        path, oct_text_count(d->all[OCT_DEVICE_FLASH], flash),
-        oct_text_count(d->all[OCT_DEVICE_SCRATCH], scratch),
-        oct_text_count(d->all[OCT_DEVICE_PRODUCTS], products));
+        path, oct_text_count(d->all[OCT_DEVICE_FLASH]).text,
+        oct_text_count(d->all[OCT_DEVICE_SCRATCH]).text,
+        oct_text_count(d->all[OCT_DEVICE_PRODUCTS]).text);
     for (int f = 0; f < FORMS; f++)
         if (arena[f] >= 0)
             oct_print("TFLM arena  %s bytes: tensors of the TFLite file of %s\n",
-                      oct_text_count(arena[f], scratch), form_names[f]);
+                      oct_text_count(arena[f]).text, form_names[f]);
     const oct_program *p = d->program;
     int width = 5;
     for (int64_t i = 0; i < p->num_steps; i++)
@@ -284,9 +283,9 @@ static oct_status print_device_text(const oct_device *d, const char *path,
     for (int64_t i = 0; i < p->num_steps; i++)
         oct_print("%3" PRId64 "  %-*s  %-11s %12s %12s %16s\n", i, width, p->steps[i].name,
                   oct_step_type_of(p->steps[i].kind)->name,
-                  oct_text_count(d->of[i][OCT_DEVICE_FLASH], flash),
-                  oct_text_count(d->of[i][OCT_DEVICE_SCRATCH], scratch),
-                  oct_text_count(d->of[i][OCT_DEVICE_PRODUCTS], products));
+                  oct_text_count(d->of[i][OCT_DEVICE_FLASH]).text,
+                  oct_text_count(d->of[i][OCT_DEVICE_SCRATCH]).text,
+                  oct_text_count(d->of[i][OCT_DEVICE_PRODUCTS]).text);
     for (int figure = 0; figure < OCT_DEVICE_FIGURES; figure++) {
         OCT_OWNED(oct_text_free) oct_text text = {0};
         OCT_TRY(oct_device_largest(d, (oct_device_figure)figure, &text));

@@ -33,9 +33,9 @@ static void print_metrics(const json_t *result)
     }
 }
 
-static const char *count_of(const json_t *result, const char *key, char text[32])
+static oct_short_text count_of(const json_t *result, const char *key)
 {
-    return oct_text_count(json_integer_value(json_object_get(result, key)), text);
+    return oct_text_count(json_integer_value(json_object_get(result, key)));
 }
 
 void oct_print_result(const json_t *result)
@@ -44,7 +44,6 @@ void oct_print_result(const json_t *result)
                                                {"sha256 of the checkpoint", "checkpoint_sha256"},
                                                {"int8 model", "model"},
                                                {"sha256 of the int8 model", "model_sha256"}};
-    char differ[32], logits[32], images[32];
     const char *phase;
     json_t *rate;
     const bool classes = json_is_number(json_object_get(result, "int8_accuracy"));
@@ -61,18 +60,18 @@ void oct_print_result(const json_t *result)
                   json_string_value(json_object_get(best, "metric")),
                   (long long)json_integer_value(json_object_get(best, "step")));
     oct_print("%-28s %s of %s (%s images, QAT evaluation against int8 model)\n",
-              "logits that differ", count_of(result, "logits_differ", differ),
-              count_of(result, "logits", logits), count_of(result, "images", images));
+              "logits that differ", count_of(result, "logits_differ").text,
+              count_of(result, "logits").text, count_of(result, "images").text);
     oct_print("%-28s %s\n%-28s %s\n", "float parameters",
               oct_text_size(json_integer_value(json_object_get(result, "float_bytes"))).text,
               "int8 parameters",
               oct_text_size(json_integer_value(json_object_get(result, "int8_bytes"))).text);
     json_object_foreach(json_object_get(result, "images_per_s"), phase, rate)
     {
-        char name[64], text[32];
+        char name[64];
         snprintf(name, sizeof(name), "%s, images/s", phase);
         if (json_is_number(rate))
-            oct_print("%-28s %s\n", name, oct_text_count((int64_t)json_number_value(rate), text));
+            oct_print("%-28s %s\n", name, oct_text_count((int64_t)json_number_value(rate)).text);
     }
     for (size_t i = 0; i < OCT_COUNT(last_rows); i++) {
         const char *text = json_string_value(json_object_get(result, last_rows[i][1]));

@@ -142,7 +142,6 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     const oct_certificate *c = &s->model.certificate;
     /* What a program has compared in memory has no digest of files. */
     const bool of_files = oct_model_has_recipe(&s->model);
-    char images[32];
     if (data->count != c->images ||
         (of_files && memcmp(data->digest, c->data_digest, DIGEST) != 0) || data->h != in->h ||
         data->w != in->w || data->c != in->c) {
@@ -183,7 +182,7 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     else
         oct_scores_text(&scores, figures);
     VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",
-             oct_text_count(data->count, images), figures[0] ? ", " : "", figures);
+             oct_text_count(data->count).text, figures[0] ? ", " : "", figures);
     return OCT_OK;
 }
 

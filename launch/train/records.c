@@ -55,7 +55,7 @@ static void show_progress(oct_progress *progress, oct_phase phase, int64_t step,
     const oct_metric *m = progress->metric;
     const double all = (double)oct_plan_steps(progress->plan), done = (double)step;
     const double samples = (double)w->samples;
-    char rate[32], loss[32] = "", metric[64] = "", skipped[48] = "", text[256];
+    char loss[32] = "", metric[64] = "", skipped[48] = "", text[256];
     if (w->steps > 0) {
         if (!isnan(w->loss_sum))
             oct_snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
@@ -68,7 +68,7 @@ static void show_progress(oct_progress *progress, oct_phase phase, int64_t step,
         snprintf(text, sizeof(text), "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s",
                  oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
                  (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
-                 oct_text_count((int64_t)oct_step_totals_rate(w), rate));
+                 oct_text_count((int64_t)oct_step_totals_rate(w)).text);
         oct_meter_line(!stays, done / all, w->seconds / (double)w->steps * (all - done), text);
     }
     progress->since = (oct_step_totals){0};
@@ -227,15 +227,15 @@ void oct_record_step(oct_train_run *run, oct_phase phase, const oct_step_result 
 void oct_record_evaluation(oct_train_run *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s)
 {
-    char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
+    char speed[64] = "", metrics[OCT_SCORES_TEXT];
     oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
     if (!oct_train_run_speaks(run)) return;
     if (images_per_s > 0)
-        snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
+        snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s).text);
     oct_scores_text(scores, metrics);
     oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test %s%s(%s images%s)", oct_phase_name(phase),
             (long long)position.epoch, (long long)position.epochs, metrics, metrics[0] ? "  " : "",
-            oct_text_count(scores->images, count), speed);
+            oct_text_count(scores->images).text, speed);
     const bool classes = scores->correct >= 0, pixels = scores->rows != scores->images;
     json_t *record =
         json_pack("{s:s, s:I, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*}", "kind", "eval", "step",

@@ -264,15 +264,14 @@ static void log_plan(const oct_train_run *run)
     const oct_plan *plan = &run->trainer.plan;
     const oct_dataset *data = &run->train_data;
     const oct_recipe *recipe = run->recipe;
-    char parameters[32], train[32], test[32], outputs[48];
+    char outputs[48];
     int size = run->session->group->size;
     oct_log(OCT_LOG_INFO,
             "%s: %s parameters, input %lldx%lldx%lld, %s; %s training and %s test images",
-            oct_recipe_model(recipe),
-            oct_text_count(oct_float_bytes(run->trainer.model) / 4, parameters), (long long)data->h,
-            (long long)data->w, (long long)data->c,
-            oct_goal_outputs(data->goal, data->classes, outputs),
-            oct_text_count(data->count, train), oct_text_count(run->test_data.count, test));
+            oct_recipe_model(recipe), oct_text_count(oct_float_bytes(run->trainer.model) / 4).text,
+            (long long)data->h, (long long)data->w, (long long)data->c,
+            oct_goal_outputs(data->goal, data->classes, outputs), oct_text_count(data->count).text,
+            oct_text_count(run->test_data.count).text);
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
             "(batch norm %s after %lld, scales frozen after %lld)",

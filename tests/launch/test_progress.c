@@ -11,23 +11,21 @@
 
 Test(progress, counts_are_grouped_by_thousands)
 {
-    char text[32];
-    cr_assert_str_eq(oct_text_count(0, text), "0");
-    cr_assert_str_eq(oct_text_count(999, text), "999");
-    cr_assert_str_eq(oct_text_count(1000, text), "1,000");
-    cr_assert_str_eq(oct_text_count(1234567, text), "1,234,567");
-    cr_assert_str_eq(oct_text_count(-123456, text), "-123,456");
-    cr_assert_str_eq(oct_text_count(INT64_MIN, text), "-9,223,372,036,854,775,808");
+    cr_assert_str_eq(oct_text_count(0).text, "0");
+    cr_assert_str_eq(oct_text_count(999).text, "999");
+    cr_assert_str_eq(oct_text_count(1000).text, "1,000");
+    cr_assert_str_eq(oct_text_count(1234567).text, "1,234,567");
+    cr_assert_str_eq(oct_text_count(-123456).text, "-123,456");
+    cr_assert_str_eq(oct_text_count(INT64_MIN).text, "-9,223,372,036,854,775,808");
 }
 
 Test(progress, times_are_short_and_never_negative)
 {
-    char text[32];
-    cr_assert_str_eq(oct_text_time(0, text), "0:00");
-    cr_assert_str_eq(oct_text_time(75.2, text), "1:15");
-    cr_assert_str_eq(oct_text_time(3675, text), "1:01:15");
-    cr_assert_str_eq(oct_text_time(-5, text), "0:00");
-    cr_assert_str_eq(oct_text_time(1.0 / 0.0, text), "277777:46:40");
+    cr_assert_str_eq(oct_text_time(0).text, "0:00");
+    cr_assert_str_eq(oct_text_time(75.2).text, "1:15");
+    cr_assert_str_eq(oct_text_time(3675).text, "1:01:15");
+    cr_assert_str_eq(oct_text_time(-5).text, "0:00");
+    cr_assert_str_eq(oct_text_time(1.0 / 0.0).text, "277777:46:40");
 }
 
 Test(progress, under_srun_or_with_a_dumb_terminal_there_is_no_bar)
