@@ -1,17 +1,129 @@
-/* A training of a program's own: settings, steps, epochs, evaluation. */
+/* A training of a program's own, on arrays in memory: settings, steps, epochs, evaluation. */
 #include "launch/library/library.h"
 
+#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "core/graph/trace.h"
 #include "dist/comm.h"
 #include "launch/session/task.h"
 #include "launch/train/run_check.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 enum { BATCH = 128, LEAF = 8, EPOCHS_MAX = 10000, LR_MAX = 100, THREADS_MAX = 256 };
+
+/* Arrays of a program's own as a data set, and what a network makes of their samples. */
+
+/* Numbers of a sample, and of all samples; so no size in bytes overflows. */
+static const int64_t sample_numel_max = INT64_C(1) << 31, numel_max = INT64_C(1) << 56;
+
+oct_data oct_data_of(int64_t count, const float *input, const int32_t *labels)
+{
+    return (oct_data){.count = count, .input = {input}, .labels = labels};
+}
+
+/* Sets the shapes of samples with these inputs. */
+static oct_status dataset_of_dims(oct_dataset *shapes, const oct_dims *inputs)
+{
+    *shapes = (oct_dataset){
+        .format = &oct_dataset_memory, .h = 1, .w = 1, .dtype = OCT_F32, .rows = 1, .classes = 1};
+    OCT_CHECK(inputs, OCT_USAGE, "the dims of the inputs are missing (NULL)");
+    for (int i = 0; i < OCT_INPUTS_MAX && inputs[i].c != 0; i++) {
+        const oct_dims *d = &inputs[i];
+        const bool plane = d->h != 0 || d->w != 0;
+        const oct_shape shape = plane ? OCT_SHAPE(1, d->h, d->w, d->c) : OCT_SHAPE(1, d->c);
+        const int64_t numel = oct_shape_numel(&shape);
+        OCT_CHECK(
+            numel > 0 && numel <= sample_numel_max, OCT_USAGE,
+            "input %d has %lld rows, %lld columns and %lld channels; give numbers from 1 on, at "
+            "most %lld together, or h and w 0 for features",
+            i, (long long)d->h, (long long)d->w, (long long)d->c, (long long)sample_numel_max);
+        shapes->input[shapes->num_inputs++] = shape;
+        shapes->c += numel;
+    }
+    OCT_CHECK(shapes->num_inputs > 0, OCT_USAGE,
+              "no input has dims; give rows, columns and channels, or features (c) alone");
+    return OCT_OK;
+}
+
+/* Refuses threads that do not round to nearest: OCT_USAGE. */
+static oct_status check_threads(void)
+{
+    int others = 0;
+    OCT_TRY(oct_check_rounding());
+#pragma omp parallel reduction(+ : others)
+    others += fegetround() != FE_TONEAREST;
+    OCT_CHECK(others == 0, OCT_USAGE,
+              "%d threads of OpenMP do not round to nearest, as the one that started them did not; "
+              "call fesetround(FE_TONEAREST) in a parallel region first",
+              others);
+    return OCT_OK;
+}
+
+/* Finds what a network returns for a sample, by a forward of zeros. */
+static oct_status find_outputs(oct_module *root, const oct_dataset *shapes, int64_t *outputs,
+                               int64_t *row, bool *class_numbers)
+{
+    const oct_example example = oct_dataset_inputs(shapes, NULL, 1, 0, 1);
+    OCT_OWNED(oct_trace_free) oct_trace trace = {0};
+    OCT_TRY(check_threads());
+    OCT_TRY(oct_trace_run(&trace, root, &example));
+    const oct_trace_value *y = &trace.values[trace.output];
+    const int ndim = y->shape.ndim;
+    *class_numbers = y->dtype == OCT_S32;
+    *outputs = ndim > 0 ? oct_shape_numel(&y->shape) : 0;
+    *row = ndim > 0 && !*class_numbers ? y->shape.dim[ndim - 1] : 1;
+    return OCT_OK;
+}
+
+/* Points at samples, which are to have the shapes in *data and these outputs. */
+static oct_status point_dataset(oct_dataset *data, const oct_data *samples, int64_t outputs,
+                                int64_t row)
+{
+    OCT_CHECK(samples, OCT_USAGE, "the samples are missing (NULL)");
+    const int64_t rows = samples->rows > 0 ? samples->rows : 1;
+    OCT_CHECK(samples->count >= 1, OCT_USAGE, "there are %lld samples; give at least one",
+              (long long)samples->count);
+    OCT_CHECK(samples->count <= numel_max / (data->c > outputs ? data->c : outputs), OCT_USAGE,
+              "%lld samples are more than a memory can have", (long long)samples->count);
+    for (int i = 0; i < OCT_INPUTS_MAX; i++) {
+        const bool wanted = i < data->num_inputs;
+        OCT_CHECK(wanted == (samples->input[i] != NULL), OCT_USAGE,
+                  "the array of input %d is %s, and the network has %d input%s", i,
+                  wanted ? "missing (NULL)" : "given", data->num_inputs,
+                  data->num_inputs == 1 ? "" : "s");
+        data->array[i] = samples->input[i];
+    }
+    OCT_CHECK(!samples->labels || !samples->targets, OCT_USAGE,
+              "the samples have both labels and targets; give one of them");
+    OCT_CHECK(samples->rows >= 0, OCT_USAGE, "a sample has %lld rows; give 0 or more",
+              (long long)samples->rows);
+    OCT_CHECK(
+        !samples->labels || outputs == 0 || rows * row == outputs, OCT_USAGE,
+        "a sample has %lld label%s, but the network returns %lld rows of %lld outputs for it; "
+        "write rows = %lld, or give another network",
+        (long long)rows, rows == 1 ? "" : "s", (long long)(outputs / row), (long long)row,
+        (long long)(outputs / row));
+    OCT_CHECK(
+        outputs % rows == 0, OCT_USAGE,
+        "a sample has %lld rows of targets, but the network returns %lld outputs for it, which "
+        "do not divide",
+        (long long)rows, (long long)outputs);
+    data->rows = samples->labels || samples->targets ? rows : outputs > 0 ? outputs / row : 1;
+    data->classes = outputs > 0 ? outputs / data->rows : 1;
+    data->labels = (int32_t *)(uintptr_t)samples->labels; /* nothing changes or frees them */
+    data->values = (float *)(uintptr_t)samples->targets;
+    data->goal = samples->targets   ? OCT_GOAL_VALUES
+                 : !samples->labels ? OCT_GOAL_NONE
+                 : rows > 1         ? OCT_GOAL_MAP
+                                    : OCT_GOAL_CLASS;
+    data->count = samples->count;
+    return OCT_OK;
+}
 
 /* Settings. */
 
@@ -29,7 +141,8 @@ static bool begins_with_one_of(const char *text, const char *const *list, size_t
     return false;
 }
 
-oct_status oct_settings_read(oct_recipe *recipe, const oct_training_options *options)
+/* Reads the settings into a recipe, on top of a recipe's defaults. */
+static oct_status read_settings(oct_recipe *recipe, const oct_training_options *options)
 {
     const int64_t batch = options->batch != 0 ? options->batch : BATCH;
     const uint64_t seed = options->seed != 0 ? options->seed : 1;
@@ -95,13 +208,13 @@ static oct_status prepare_creation(oct_training *t, oct_module *root,
                                    const oct_training_options *options)
 {
     bool weights[2] = {false, false};
-    OCT_TRY(oct_settings_read(&t->recipe, options));
-    OCT_TRY(oct_dataset_of_dims(&t->data, options->input));
+    OCT_TRY(read_settings(&t->recipe, options));
+    OCT_TRY(dataset_of_dims(&t->data, options->input));
     oct_fail_clear();
     OCT_TRY(oct_check_ranks(&t->recipe, t->recipe.batch_size, t->group->size));
     OCT_TRY(oct_module_walk(root, find_weights, weights));
     if (weights[0] && !weights[1]) OCT_TRY(oct_init_parameters(root, (uint64_t)t->recipe.seed));
-    OCT_TRY(oct_find_outputs(root, &t->data, &t->outputs, &t->row, &t->class_numbers));
+    OCT_TRY(find_outputs(root, &t->data, &t->outputs, &t->row, &t->class_numbers));
     t->data.count = t->recipe.batch_size;
     t->data.classes = oct_max_i64(t->outputs, 1);
     return OCT_OK;
@@ -157,8 +270,8 @@ oct_status oct_training_begin(oct_training *t, const oct_data *samples, oct_stat
     if (mine == OCT_OK && t->broken)
         mine = oct_fail(OCT_USAGE, "an earlier call has left the network half changed; destroy the "
                                    "training, and make another");
-    if (mine == OCT_OK) mine = oct_check_threads();
-    if (mine == OCT_OK && samples) mine = oct_dataset_point(&t->data, samples, t->outputs, t->row);
+    if (mine == OCT_OK) mine = check_threads();
+    if (mine == OCT_OK && samples) mine = point_dataset(&t->data, samples, t->outputs, t->row);
     OCT_TRY(group->agree(group, mine));
     const int64_t digest = (int64_t)(oct_digest(numbers, sizeof numbers) >> 1);
     int64_t words[] = {digest, -digest}; /* maximum and, negated, minimum over the ranks */
@@ -326,8 +439,8 @@ oct_status oct_module_outputs(oct_module *root, const oct_dims *inputs, int64_t 
     int64_t row;
     bool class_numbers;
     OCT_NEED(root && outputs);
-    OCT_TRY(oct_dataset_of_dims(&shapes, inputs));
-    return oct_find_outputs(root, &shapes, outputs, &row, &class_numbers);
+    OCT_TRY(dataset_of_dims(&shapes, inputs));
+    return find_outputs(root, &shapes, outputs, &row, &class_numbers);
 }
 
 oct_status oct_forward(oct_module *root, const oct_dims *inputs, const oct_data *data,
@@ -342,11 +455,11 @@ oct_status oct_forward(oct_module *root, const oct_dims *inputs, const oct_data 
     OCT_NEED(root && data && outputs);
     unlabelled = (oct_data){.count = data->count};
     memcpy(unlabelled.input, data->input, sizeof data->input);
-    OCT_TRY(oct_dataset_of_dims(&samples, inputs));
-    OCT_TRY(oct_find_outputs(root, &samples, &numel, &row, &class_numbers));
+    OCT_TRY(dataset_of_dims(&samples, inputs));
+    OCT_TRY(find_outputs(root, &samples, &numel, &row, &class_numbers));
     OCT_CHECK(numel > 0, OCT_USAGE, "the network returns its loss, so it has no outputs");
-    OCT_TRY(oct_dataset_point(&samples, &unlabelled, numel, row));
-    OCT_TRY(oct_settings_read(&recipe, &(oct_training_options){0}));
+    OCT_TRY(point_dataset(&samples, &unlabelled, numel, row));
+    OCT_TRY(read_settings(&recipe, &(oct_training_options){0}));
     OCT_TRY(oct_outputs_create(&mine, &recipe, &samples, &oct_collective_one));
     OCT_TRY(oct_evaluate_local(root, &recipe, &samples, oct_evaluation_batch(&recipe, 1), &mine));
     memcpy(outputs, mine.y, (size_t)(data->count * numel) * sizeof *outputs);

@@ -18,8 +18,6 @@
  * searched in OCT_PLUGIN_PATH only. recorded (may be NULL): what oct_plugins_record gave when the file was made;
  * another library is refused unless all are allowed. OCT_DATA when it may not be loaded. */
 oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *recorded);
-/* Checks the ABI and all parts but the modules: OCT_USAGE. */
-oct_status oct_plugin_check(const oct_plugin *plugin);
 void oct_plugins_allow(void); /* --allow-plugins: those of files too */
 /* Adds a line for each loaded plug-in: its SHA-256 and, with_paths, two blanks and its path as the recipe names it. */
 oct_status oct_plugins_record(oct_text *out, bool with_paths);
