@@ -257,15 +257,11 @@ static void print_json(const calibration *c)
 static oct_status build_models(calibration *c)
 {
     const oct_dataset *d = &c->test;
-    oct_text lines = {0};
     bool prepared;
     OCT_TRY(oct_build_model(&c->start, &c->recipe, &c->train));
-    const oct_status status =
-        c->init.checkpoint.bytes
-            ? oct_checkpoint_load(&c->init.checkpoint, c->start, NULL)
-            : oct_init_weights(&c->init, c->start, &c->recipe, &c->train, &lines);
-    oct_text_free(&lines);
-    OCT_TRY(status);
+    OCT_TRY(c->init.checkpoint.bytes
+                ? oct_checkpoint_load(&c->init.checkpoint, c->start, NULL)
+                : oct_init_weights(&c->init, c->start, &c->recipe, &c->train, NULL));
     OCT_TRY(oct_build_from_checkpoint(&c->model, &c->checkpoint, &c->recipe, d, &prepared));
     return oct_convert(&c->program, c->model, OCT_EXAMPLE(OCT_SHAPE(1, d->h, d->w, d->c)),
                        oct_target_at(c->recipe.quant_target), NULL);
@@ -275,15 +271,15 @@ static oct_status build_models(calibration *c)
 static oct_status reopen_run(calibration *c)
 {
     oct_session *session = c->session;
-    oct_status status = OCT_OK;
+    const bool first = session->group->rank == 0;
     oct_job_threads(session, c->recipe.threads);
     OCT_TRY(oct_job_data(session, &c->recipe, OCT_TRAIN, &c->train));
     OCT_TRY(oct_job_data(session, &c->recipe, OCT_TEST, &c->test));
     OCT_TRY(oct_onnx_model_share(session, &c->recipe));
     OCT_TRY(oct_init_share(session, &c->recipe, &c->init));
-    if (session->group->rank == 0)
-        status = oct_job_checkpoint(&c->checkpoint, c->recipe.output, OCT_FILE_RUN_FOLDER);
-    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(oct_session_agree(
+        session, first ? oct_job_checkpoint(&c->checkpoint, c->recipe.output, OCT_FILE_RUN_FOLDER)
+                       : OCT_OK));
     OCT_TRY(oct_job_share(session, &c->checkpoint));
     return oct_session_agree(session, build_models(c));
 }

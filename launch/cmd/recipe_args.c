@@ -307,20 +307,16 @@ static oct_status write_report(const char *folder, bool large)
 oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,
                           json_t **result)
 {
-    oct_train_files files = {0};
     *result = NULL;
     OCT_TRY(compare_recipes(session, recipe));
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins, false, NULL)));
     OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
     OCT_TRY(oct_onnx_model_share(session, recipe));
-    oct_status status = oct_train_files_share(session, recipe, &files);
-    if (status == OCT_OK) status = oct_train(session, args, recipe, &files, result);
-    oct_init_close(&files.init);
-    oct_checkpoint_close(&files.teacher);
+    OCT_TRY(oct_train(session, args, recipe, result));
     /* The run is done and its model is safe: a report that cannot be written costs a warning. */
-    if (status == OCT_OK && *result && write_report(recipe->output, args->allow_large) != OCT_OK) {
+    if (*result && write_report(recipe->output, args->allow_large) != OCT_OK) {
         oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_error_message(0));
         oct_fail_clear();
     }
-    return status;
+    return OCT_OK;
 }

@@ -67,8 +67,8 @@ const oct_metric *oct_task_step_metric(const oct_recipe *recipe, const oct_goals
 static void check_key_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
                            const char *what)
 {
-    if (given && !(loss->uses & use))
-        (void)oct_fail_add(OCT_USAGE, "%s: %s %s; leave the key out", key, loss->name, what);
+    OCT_PROBLEM_IF(given && !(loss->uses & use), "%s: %s %s; leave the key out", key, loss->name,
+                   what);
 }
 
 /* Refuses an option of loss_list.def that is not at its default and that this loss does not have. */
@@ -77,17 +77,16 @@ static void check_option_used(const oct_loss_kind *loss, double value, double st
 {
     char word[64];
     snprintf(word, sizeof word, " %s ", name);
-    if (value != standard && !(loss->keys && strstr(loss->keys, word)))
-        (void)oct_fail_add(OCT_USAGE, "loss.%s: %s has no %s; leave the key out", name, loss->name,
-                           name);
+    OCT_PROBLEM_IF(value != standard && !(loss->keys && strstr(loss->keys, word)),
+                   "loss.%s: %s has no %s; leave the key out", name, loss->name, name);
 }
 
 static void check_weight_count(const oct_reals *list, const oct_dataset *data, const char *key,
                                const char *what)
 {
-    if (list->count > 0 && list->count != data->classes)
-        (void)oct_fail_add(OCT_USAGE, "%s: %d values, but there are %lld %s; give one for each",
-                           key, list->count, (long long)data->classes, what);
+    OCT_PROBLEM_IF(list->count > 0 && list->count != data->classes,
+                   "%s: %d values, but there are %lld %s; give one for each", key, list->count,
+                   (long long)data->classes, what);
 }
 
 static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
@@ -95,36 +94,27 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
     if (!loss) return;
     const bool labels = data->goal == OCT_GOAL_CLASS || data->goal == OCT_GOAL_MAP;
-    if (labels && !(loss->takes & OCT_LOSS_OF_LABELS))
-        (void)oct_fail_add(OCT_USAGE,
-                           "loss.kind: %s does not take labels, which are what a data set has; use "
-                           "another one, such as cross_entropy",
-                           loss->name);
-    if (!labels && !(loss->takes & OCT_LOSS_OF_VALUES))
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "loss.kind: %s does not take values, which data.goal asks for; use another "
-            "one, such as mse",
-            loss->name);
-    if (data->goal == OCT_GOAL_INPUT && loss->outputs != OCT_OUTPUTS_PLAIN)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "loss.kind: %s takes outputs as logits, but data.goal: input wants the input "
-            "itself; use mse, mae or huber",
-            loss->name);
-    if (data->goal == OCT_GOAL_CLASS && recipe->loss_ignore >= data->classes)
-        (void)oct_fail_add(OCT_USAGE,
-                           "loss.ignore: %lld is no label of the data; those are 0 to %lld",
-                           (long long)recipe->loss_ignore, (long long)data->classes - 1);
-    if (!labels && recipe->loss_ignore >= 0)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "loss.ignore: data.goal: values and input have no labels; leave the key out");
-    if (recipe->loss_ignore >= 0 && recipe->data_mixup + recipe->data_cutmix > 0)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would be "
-            "learned, too; leave one of them out, or take those samples out of the data");
+    OCT_PROBLEM_IF(labels && !(loss->takes & OCT_LOSS_OF_LABELS),
+                   "loss.kind: %s does not take labels, which are what a data set has; use "
+                   "another one, such as cross_entropy",
+                   loss->name);
+    OCT_PROBLEM_IF(!labels && !(loss->takes & OCT_LOSS_OF_VALUES),
+                   "loss.kind: %s does not take values, which data.goal asks for; use another "
+                   "one, such as mse",
+                   loss->name);
+    OCT_PROBLEM_IF(data->goal == OCT_GOAL_INPUT && loss->outputs != OCT_OUTPUTS_PLAIN,
+                   "loss.kind: %s takes outputs as logits, but data.goal: input wants the input "
+                   "itself; use mse, mae or huber",
+                   loss->name);
+    OCT_PROBLEM_IF(data->goal == OCT_GOAL_CLASS && recipe->loss_ignore >= data->classes,
+                   "loss.ignore: %lld is no label of the data; those are 0 to %lld",
+                   (long long)recipe->loss_ignore, (long long)data->classes - 1);
+    OCT_PROBLEM_IF(!labels && recipe->loss_ignore >= 0,
+                   "loss.ignore: data.goal: values and input have no labels; leave the key out");
+    OCT_PROBLEM_IF(
+        recipe->loss_ignore >= 0 && recipe->data_mixup + recipe->data_cutmix > 0,
+        "loss.ignore: data.mixup and data.cutmix blend labels, so that ignored ones would be "
+        "learned, too; leave one of them out, or take those samples out of the data");
     check_key_used(loss, recipe->distill_weight != 0.5 || recipe->distill_temperature != 4,
                    OCT_LOSS_USES_TEACHER, "distill.weight, distill.temperature", "asks no teacher");
     check_key_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
@@ -149,12 +139,10 @@ static void check_teacher(const oct_recipe *recipe)
                        "asks no teacher, which loss.kind: distillation does");
         return;
     }
-    if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0] &&
-        !recipe->model_onnx[0])
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
-            "leaves out; name a checkpoint or a run folder, or start from one by init");
+    OCT_PROBLEM_IF(oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0] &&
+                       !recipe->model_onnx[0],
+                   "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
+                   "leaves out; name a checkpoint or a run folder, or start from one by init");
 }
 
 static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
@@ -172,29 +160,25 @@ static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
     const oct_goals row = {.labels = values && !data->labels ? NULL : &label,
                            .values = values ? &value : NULL};
     const oct_goals goals = oct_task_goals(recipe, data, &row);
-    if (!oct_task_measures(metric, recipe, &goals))
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "metrics: %s %s, but data.goal is %s and loss.kind %s; use another one, such "
-            "as %s",
-            metric->name, wants[metric->of], oct_registry_name(&oct_goal_kind_table, data->goal),
-            recipe->loss_kind,
-            metric->of == OCT_METRIC_OF_ANY ? "miou" : oct_task_metric(recipe, &goals)->name);
-    if (metric->most > 0 && data->classes > metric->most)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "metrics: %s takes at most %lld classes, but there are %lld; use another one, "
-            "such as f1",
-            metric->name, (long long)metric->most, (long long)data->classes);
+    OCT_PROBLEM_IF(!oct_task_measures(metric, recipe, &goals),
+                   "metrics: %s %s, but data.goal is %s and loss.kind %s; use another one, such "
+                   "as %s",
+                   metric->name, wants[metric->of],
+                   oct_registry_name(&oct_goal_kind_table, data->goal), recipe->loss_kind,
+                   metric->of == OCT_METRIC_OF_ANY ? "miou"
+                                                   : oct_task_metric(recipe, &goals)->name);
+    OCT_PROBLEM_IF(metric->most > 0 && data->classes > metric->most,
+                   "metrics: %s takes at most %lld classes, but there are %lld; use another one, "
+                   "such as f1",
+                   metric->name, (long long)metric->most, (long long)data->classes);
 }
 
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data)
 {
     if (data->goal == OCT_GOAL_NONE) {
-        if (recipe->float_epochs > 0 || recipe->qat_epochs > 0)
-            (void)oct_fail_add(OCT_USAGE,
-                               "data.goal: none has nothing to learn from, so it is for `octet "
-                               "calibrate`, which trains no epoch; give labels to train with");
+        OCT_PROBLEM_IF(recipe->float_epochs > 0 || recipe->qat_epochs > 0,
+                       "data.goal: none has nothing to learn from, so it is for `octet "
+                       "calibrate`, which trains no epoch; give labels to train with");
         return;
     }
     check_loss(recipe, data);

@@ -4,6 +4,12 @@
 #include "core/op/loss.h"
 #include "io/recipe/recipe.h"
 
+/* Adds a problem of a recipe to the record where something is wrong. */
+#define OCT_PROBLEM_IF(wrong, ...)                                                                 \
+    do {                                                                                           \
+        if (wrong) (void)oct_fail_add(OCT_USAGE, __VA_ARGS__);                                     \
+    } while (0)
+
 /* Completes the goals that a loader has read: how many rows a sample has, and which label is ignored. */
 oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
 /* The labels of samples that have values too only say which of them are unlike the training data. */

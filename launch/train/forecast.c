@@ -155,14 +155,13 @@ static oct_status run_phase(short_run *r, oct_phase phase)
 static oct_status run_all_phases(short_run *r)
 {
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
-    oct_text lines = {0};
     oct_status status = OCT_OK;
     shorten_recipe(r, &plan);
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
     note_peak(r, oct_memory_resident_peak());
-    OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, &lines));
+    OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, NULL));
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
@@ -176,7 +175,6 @@ static oct_status run_all_phases(short_run *r)
     oct_model_free(&model);
     note_peak(r, oct_memory_resident() + r->save_bytes);
 out:
-    oct_text_free(&lines);
     oct_trainer_destroy(&r->trainer);
     oct_mem_trim();
     return status;

@@ -87,12 +87,11 @@ static oct_status check_and_set_checkpoint_digest(const checkpoint_key *key,
 static oct_status share_checkpoint(const checkpoint_key *key, oct_session *session,
                                    oct_status opened, oct_checkpoint *checkpoint)
 {
-    oct_status status = OCT_OK;
     OCT_TRY(oct_session_agree(session, opened));
     OCT_TRY(oct_job_share(session, checkpoint));
-    if (session->group->rank != 0 && checkpoint->bytes)
-        status = check_and_set_checkpoint_digest(key, checkpoint);
-    return oct_session_agree(session, status);
+    const bool got = session->group->rank != 0 && checkpoint->bytes;
+    return oct_session_agree(session,
+                             got ? check_and_set_checkpoint_digest(key, checkpoint) : OCT_OK);
 }
 
 /* distill.teacher */
@@ -203,24 +202,20 @@ oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *in
 {
     const oct_collective *group = session->group;
     const checkpoint_key key = init_key(recipe);
-    oct_status status = OCT_OK;
     *init = (oct_init){0};
-    if (group->rank == 0) status = oct_init_open(recipe, init);
-    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(oct_session_agree(session, group->rank == 0 ? oct_init_open(recipe, init) : OCT_OK));
     bool weights = init->weights.path != NULL;
     OCT_TRY(group->broadcast(group, &weights, sizeof weights, 0));
     if (weights) return share_weights(session, recipe, &init->weights);
     return share_checkpoint(&key, session, OCT_OK, &init->checkpoint);
 }
 
-oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe, oct_train_files *files)
+oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_checkpoint *checkpoint)
 {
     const checkpoint_key key = teacher_key(recipe);
-    oct_status status = OCT_OK;
-    *files = (oct_train_files){0};
-    OCT_TRY(oct_init_share(session, recipe, &files->init));
-    if (session->group->rank == 0) status = oct_teacher_open(recipe, &files->teacher);
-    return share_checkpoint(&key, session, status, &files->teacher);
+    const bool first = session->group->rank == 0;
+    return share_checkpoint(&key, session, first ? oct_teacher_open(recipe, checkpoint) : OCT_OK,
+                            checkpoint);
 }
 
 void oct_init_close(oct_init *init)
@@ -260,7 +255,7 @@ oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_r
     oct_status status =
         oct_weights_load(&init->weights, model,
                          OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
-    if (status == OCT_OK) status = report_weights(&init->weights, &report, recipe, lines);
+    if (status == OCT_OK && lines) status = report_weights(&init->weights, &report, recipe, lines);
     oct_weight_report_free(&report);
     return status;
 }
@@ -280,6 +275,7 @@ oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *
               "init: %s does not fit %s%s; these parts differ:\n%s", checkpoint->path,
               oct_recipe_model(trainer->recipe), why, differences.data);
     OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, NULL));
+    if (!lines) return OCT_OK;
     return oct_text_add(lines, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
                         (long long)checkpoint->info.step, checkpoint->info.phase);
 }

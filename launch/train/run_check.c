@@ -29,9 +29,9 @@
 static void check_fake_quant_kind(const char *key, const char *name, bool of_weights)
 {
     const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
-    if (kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL))
-        (void)oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key,
-                           name, of_weights ? "activations" : "weights");
+    OCT_PROBLEM_IF(kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL),
+                   "%s: %s is for %s only; use another one, such as affine", key, name,
+                   of_weights ? "activations" : "weights");
 }
 
 void oct_check_metrics(const oct_texts *metrics)
@@ -40,9 +40,8 @@ void oct_check_metrics(const oct_texts *metrics)
         if (!oct_metric_find(metrics->value[i]))
             oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
                                         "use top1");
-    if (metrics->count > OCT_METRICS_MAX)
-        (void)oct_fail_add(OCT_USAGE, "metrics: %d are too many; name at most %d", metrics->count,
-                           OCT_METRICS_MAX);
+    OCT_PROBLEM_IF(metrics->count > OCT_METRICS_MAX, "metrics: %d are too many; name at most %d",
+                   metrics->count, OCT_METRICS_MAX);
 }
 
 static bool recipe_demands(const oct_recipe *recipe, const char *name)
@@ -66,10 +65,9 @@ static void add_unknown_names(const oct_recipe *recipe)
         const oct_export_format *format = oct_registry_at(&oct_export_format_table, i);
         known += format->write_model && recipe_demands(recipe, format->name);
     }
-    if (known < recipe->export_formats.count)
-        (void)oct_fail_add(OCT_USAGE,
-                           "export.formats: names a format that there is not of int8 models, "
-                           "or one twice; they are onnx, tflite, c and flat");
+    OCT_PROBLEM_IF(known < recipe->export_formats.count,
+                   "export.formats: names a format that there is not of int8 models, "
+                   "or one twice; they are onnx, tflite, c and flat");
     check_fake_quant_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_fake_quant_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }
@@ -84,25 +82,20 @@ oct_status oct_check_names(const oct_recipe *recipe)
 static void check_model(const oct_recipe *recipe, const oct_dataset *data)
 {
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
-    if (spec && (data->h < spec->min_size || data->w < spec->min_size))
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
-            "%lld x %lld; use another model",
-            spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
-            (long long)data->w);
-    if (spec && spec->per_pixel && data->goal != OCT_GOAL_MAP)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "model.name: %s gives classes for each pixel, so the data must too; write "
-            "data.goal: map, or use another model",
-            spec->name);
+    OCT_PROBLEM_IF(
+        spec && (data->h < spec->min_size || data->w < spec->min_size),
+        "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
+        "%lld x %lld; use another model",
+        spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
+        (long long)data->w);
+    OCT_PROBLEM_IF(spec && spec->per_pixel && data->goal != OCT_GOAL_MAP,
+                   "model.name: %s gives classes for each pixel, so the data must too; write "
+                   "data.goal: map, or use another model",
+                   spec->name);
     const bool fuses = spec ? spec->fuse != NULL : recipe->model_name[0] != '\0';
-    if (!fuses && recipe->quant_method == OCT_METHOD_EAGER)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
-            oct_recipe_model(recipe));
+    OCT_PROBLEM_IF(!fuses && recipe->quant_method == OCT_METHOD_EAGER,
+                   "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
+                   oct_recipe_model(recipe));
 }
 
 /* The key that asks for 16-bit activations, or NULL. */
@@ -122,13 +115,12 @@ static const char *find_wide_key(const oct_recipe *recipe)
 static void check_normalisation(const char *key, const oct_reals *list, const oct_dataset *data)
 {
     for (int i = 0; i < list->count && data->dtype != OCT_F32; i++)
-        if (fabs(list->value[i]) > 10) /* meant for values up to 255 */
-            (void)oct_fail_add(OCT_USAGE,
-                               "%s: %g, but bytes are divided by %d first; divide it, too", key,
-                               list->value[i], data->dtype == OCT_U8 ? 255 : 128);
-    if (list->count == data->c || list->count == 1) return;
-    (void)oct_fail_add(
-        OCT_USAGE,
+        /* Larger ones are meant for values up to 255. */
+        OCT_PROBLEM_IF(fabs(list->value[i]) > 10,
+                       "%s: %g, but bytes are divided by %d first; divide it, too", key,
+                       list->value[i], data->dtype == OCT_U8 ? 255 : 128);
+    OCT_PROBLEM_IF(
+        list->count != data->c && list->count != 1,
         "%s: %d values, but the images have %lld channels; give one for each channel, or "
         "one for all",
         key, list->count, (long long)data->c);
@@ -138,40 +130,32 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
 {
     check_normalisation("data.mean", &recipe->data_mean, train);
     check_normalisation("data.std", &recipe->data_std, train);
-    if (train->classes > OCT_CLASSES_MAX) /* a data set may count further than an int8 model */
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
-            "classes that are similar",
-            (long long)train->classes, OCT_CLASSES_MAX);
-    if (train->h != test->h || train->w != test->w || train->c != test->c)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
-            "both must have the same size; data.size gives it to them",
-            (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
-            (long long)test->w, (long long)test->c);
-    if (train->dtype != test->dtype)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "data.path: training samples are %s, test samples %s, and only bytes are "
-            "divided by 255; "
-            "save both as one type",
-            oct_dtype_name(train->dtype), oct_dtype_name(test->dtype));
-    if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
-            (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
+    /* A data set may count further than an int8 model. */
+    OCT_PROBLEM_IF(train->classes > OCT_CLASSES_MAX,
+                   "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
+                   "classes that are similar",
+                   (long long)train->classes, OCT_CLASSES_MAX);
+    OCT_PROBLEM_IF(
+        train->h != test->h || train->w != test->w || train->c != test->c,
+        "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
+        "both must have the same size; data.size gives it to them",
+        (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
+        (long long)test->w, (long long)test->c);
+    OCT_PROBLEM_IF(train->dtype != test->dtype,
+                   "data.path: training samples are %s, test samples %s, and only bytes are "
+                   "divided by 255; save both as one type",
+                   oct_dtype_name(train->dtype), oct_dtype_name(test->dtype));
+    OCT_PROBLEM_IF(
+        recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w,
+        "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
+        (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
     char batches[32] = "a batch";
     if (recipe->batch_accumulate > 1)
         snprintf(batches, sizeof batches, "%lld batches", (long long)recipe->batch_accumulate);
-    if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "data.drop_last: %lld training images do not fill %s of %lld; use a smaller "
-            "batch.size or data.drop_last=false",
-            (long long)train->count, batches, (long long)recipe->batch_size);
+    OCT_PROBLEM_IF(oct_plan_of(recipe, train->count).steps_per_epoch == 0,
+                   "data.drop_last: %lld training images do not fill %s of %lld; use a smaller "
+                   "batch.size or data.drop_last=false",
+                   (long long)train->count, batches, (long long)recipe->batch_size);
 }
 
 void oct_check_values(const oct_recipe *recipe, const oct_dataset *data, const char *part)
@@ -182,14 +166,11 @@ void oct_check_values(const oct_recipe *recipe, const oct_dataset *data, const c
     if (!loss || loss->outputs == OCT_OUTPUTS_PLAIN) return;
     while (i < values && data->values[i] >= 0 && data->values[i] <= 1)
         i++;
-    if (i < values)
-        (void)oct_fail_add(
-            OCT_USAGE,
-            "loss.kind: %s takes values from 0 to 1, but value %lld of %s sample %lld is "
-            "%g; divide "
-            "the values, or use another loss, such as mse",
-            loss->name, (long long)(i % data->classes), part, (long long)(i / data->classes),
-            (double)data->values[i]);
+    OCT_PROBLEM_IF(i < values,
+                   "loss.kind: %s takes values from 0 to 1, but value %lld of %s sample %lld is "
+                   "%g; divide the values, or use another loss, such as mse",
+                   loss->name, (long long)(i % data->classes), part, (long long)(i / data->classes),
+                   (double)data->values[i]);
 }
 
 oct_status oct_check_ranks(const oct_recipe *recipe, int64_t samples, int ranks)
@@ -253,27 +234,24 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
                          const oct_dataset *test_data, int ranks)
 {
     oct_fail_clear();
-    if (train_data->count == 0)
-        (void)oct_fail_add(OCT_USAGE, "data.path: there are no training images");
-    if (test_data->count == 0) (void)oct_fail_add(OCT_USAGE, "data.path: there are no test images");
+    OCT_PROBLEM_IF(train_data->count == 0, "data.path: there are no training images");
+    OCT_PROBLEM_IF(test_data->count == 0, "data.path: there are no test images");
     if (oct_error_count() > 0) return OCT_USAGE;
     add_unknown_names(recipe);
     OCT_TRY(oct_recipe_check_unused(recipe));
-    if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
-        (void)oct_fail_add(OCT_USAGE,
-                           "quant.equalize: needs the network's graph, which the method eager "
-                           "does not know; use jit_strip");
+    OCT_PROBLEM_IF(recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER,
+                   "quant.equalize: needs the network's graph, which the method eager "
+                   "does not know; use jit_strip");
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
     oct_check_values(recipe, train_data, "training");
     oct_check_values(recipe, test_data, "test");
     (void)!oct_check_ranks(recipe, train_data->count, ranks);
     const oct_target *target = oct_target_at(recipe->quant_target);
-    if (!target->wide_codes && find_wide_key(recipe))
-        (void)oct_fail_add(OCT_USAGE,
-                           "%s: target %s has no 16-bit activations; leave the key out, or write a "
-                           "quant.target that has them, such as x86",
-                           find_wide_key(recipe), target->name);
+    OCT_PROBLEM_IF(!target->wide_codes && find_wide_key(recipe),
+                   "%s: target %s has no 16-bit activations; leave the key out, or write a "
+                   "quant.target that has them, such as x86",
+                   find_wide_key(recipe), target->name);
     oct_task_check(recipe, train_data);
     if (oct_error_count() > 0) return OCT_USAGE;
     OCT_TRY(check_hdf5());

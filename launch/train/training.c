@@ -287,18 +287,16 @@ static void log_plan(const oct_train_run *run)
  * weights that do not fit leave no trace; a checkpoint of the run itself replaces them later. */
 static oct_status start_from_init(oct_train_run *run)
 {
-    oct_text lines = {0};
-    if (!oct_init_given(run->init)) return OCT_OK;
-    oct_status status =
-        oct_session_agree(run->session, oct_init_apply(run->init, &run->trainer, &lines));
-    for (const char *line = lines.data; status == OCT_OK && line && *line;) {
+    OCT_OWNED(oct_text_free) oct_text lines = {0};
+    if (!oct_init_given(&run->init)) return OCT_OK;
+    OCT_TRY(oct_session_agree(run->session, oct_init_apply(&run->init, &run->trainer, &lines)));
+    for (const char *line = lines.data; line && *line;) {
         const int length = (int)strcspn(line, "\n");
         oct_log(line == lines.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
         line += length + 1;
     }
-    oct_text_free(&lines);
-    oct_init_close(run->init);
-    return status;
+    oct_init_close(&run->init);
+    return OCT_OK;
 }
 
 /* Makes the teacher that is there before the run begins: another run's model, or, where there is no float phase, the
@@ -307,24 +305,22 @@ static oct_status make_teacher_before_steps(oct_train_run *run)
 {
     const bool has_float = run->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
     const bool at_start = oct_teacher_is_own(run->recipe) && !has_float;
-    const oct_checkpoint *checkpoint = at_start ? &run->init->checkpoint : run->teacher;
+    const oct_checkpoint *checkpoint = at_start ? &run->init.checkpoint : &run->teacher;
     if (!oct_teacher_wanted(run->recipe)) return OCT_OK;
     if (checkpoint->bytes) {
         OCT_TRY(make_teacher(run, checkpoint));
     } else if (at_start) {
         oct_module *model = NULL;
-        oct_text lines = {0};
         oct_status status = oct_build_model(&model, run->recipe, &run->train_data);
         if (status == OCT_OK)
-            status = oct_init_weights(run->init, model, run->recipe, &run->train_data, &lines);
+            status = oct_init_weights(&run->init, model, run->recipe, &run->train_data, NULL);
         if (status == OCT_OK)
             status = oct_teacher_take(&run->trainer.teacher, &model, &run->train_data);
         oct_module_destroy(&model);
-        oct_text_free(&lines);
         OCT_TRY(oct_session_agree(run->session, status));
         oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
     }
-    oct_checkpoint_close(run->teacher);
+    oct_checkpoint_close(&run->teacher);
     return OCT_OK;
 }
 
@@ -367,8 +363,30 @@ static oct_status start_run(oct_train_run *run)
     return OCT_OK;
 }
 
-static oct_status run_in_session(oct_train_run *run, json_t **result)
+/* Collective: finds the result of a finished run in the output folder, which is then only reported again. */
+static oct_status find_finished_result(const oct_train_run *run, json_t **result, bool *finished)
 {
+    const oct_collective *group = run->session->group;
+    const bool first = group->rank == 0;
+    OCT_TRY(
+        oct_session_agree(run->session, first ? oct_run_folder_look(run->recipe, result) : OCT_OK));
+    *finished = *result != NULL;
+    OCT_TRY(group->broadcast(group, finished, sizeof(*finished), 0));
+    if (*finished)
+        oct_log(
+            OCT_LOG_INFO,
+            "%s is finished; showing its results again (choose another output= to start a new run)",
+            run->recipe->output);
+    return OCT_OK;
+}
+
+static oct_status run_in_session(oct_train_run *run, oct_recipe *recipe, json_t **result)
+{
+    bool finished = false;
+    OCT_TRY(oct_init_share(run->session, recipe, &run->init));
+    OCT_TRY(oct_teacher_share(run->session, recipe, &run->teacher));
+    OCT_TRY(find_finished_result(run, result, &finished));
+    if (finished) return OCT_OK;
     OCT_TRY(stop_before_steps(run));
     OCT_TRY(start_run(run));
     if (!oct_trainer_done(&run->trainer)) OCT_TRY(stop_before_steps(run));
@@ -388,42 +406,21 @@ static oct_status run_in_session(oct_train_run *run, json_t **result)
     return oct_run_result(run, result);
 }
 
-/* Collective: finds the result of a finished run in the output folder, which is then only reported again. */
-static oct_status find_finished_result(oct_train_run *run, json_t **result, bool *finished)
-{
-    const oct_collective *group = run->session->group;
-    oct_status status = OCT_OK;
-    if (group->rank == 0) status = oct_run_folder_look(run->recipe, result);
-    OCT_TRY(oct_session_agree(run->session, status));
-    *finished = *result != NULL;
-    OCT_TRY(group->broadcast(group, finished, sizeof(*finished), 0));
-    if (*finished)
-        oct_log(
-            OCT_LOG_INFO,
-            "%s is finished; showing its results again (choose another output= to start a new run)",
-            run->recipe->output);
-    return OCT_OK;
-}
-
-oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     oct_train_files *files, json_t **result)
+oct_status oct_train(oct_session *session, const oct_args *args, oct_recipe *recipe,
+                     json_t **result)
 {
     oct_train_run run = {
         .session = session,
         .args = args,
         .recipe = recipe,
-        .init = &files->init,
-        .teacher = &files->teacher,
         .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
     };
     run.saver = (oct_saver){
         .session = session, .trainer = &run.trainer, .records = &run.folder, .step = -1};
-    bool finished = false;
     *result = NULL;
-    OCT_TRY(find_finished_result(&run, result, &finished));
-    if (finished) return OCT_OK;
-
-    oct_status status = run_in_session(&run, result);
+    const oct_status status = run_in_session(&run, recipe, result);
+    oct_init_close(&run.init);
+    oct_checkpoint_close(&run.teacher);
     oct_checkpoint_writer_destroy(&run.saver.writer);
     oct_free(&run.saver.file.path);
     oct_free(&run.saver.folder);

@@ -28,26 +28,21 @@ static inline bool oct_init_given(const oct_init *init)
 /* Loads the weights file into the float model of a recipe; does nothing without a file. *lines as below. */
 oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
                             const oct_dataset *data, oct_text *lines);
-/* Sets the values of a trainer at step 0. *lines gets a line that says what was loaded, and one for each thing that was
- * not. OCT_USAGE with all that does not fit. */
+/* Sets the values of a trainer at step 0. *lines (may be NULL) gets a line that says what was loaded, and one for each thing
+ * that was not. OCT_USAGE with all that does not fit. */
 oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *lines);
 
 /* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
 oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint);
-/* The files that a run begins with; empty where there is none. Closed when they are used. */
-typedef struct oct_train_files {
-    oct_init init;          /* the weights to start from */
-    oct_checkpoint teacher; /* of distillation */
-} oct_train_files;
-/* Collective: rank 0 opens what the recipe names, all ranks have it. Close both also after a failure. */
-oct_status oct_train_files_share(oct_session *session, oct_recipe *recipe, oct_train_files *files);
+/* Collective: rank 0 opens it, all ranks have it. */
+oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_checkpoint *checkpoint);
 
 /* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at
  * the end of the step, or before the first. A second one acts as usual, but for SIGHUP. */
 void oct_train_catch_signals(void);
 
-/* Collective.
+/* Collective: opens the files that the recipe names as starts, and takes the run to its end.
  * *result: on rank 0 the result record (new reference), of this run or of the finished one
  * that was found; NULL elsewhere. OCT_STOPPED when a signal asked for it and all is saved. */
-oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     oct_train_files *files, json_t **result);
+oct_status oct_train(oct_session *session, const oct_args *args, oct_recipe *recipe,
+                     json_t **result);

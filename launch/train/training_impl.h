@@ -35,8 +35,8 @@ typedef struct oct_train_run {
     oct_session *session;
     const oct_args *args;
     const oct_recipe *recipe;
-    oct_init *init;          /* what the run starts from; empty: its own initial values */
-    oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
+    oct_init init;          /* what the run starts from; empty: its own initial values */
+    oct_checkpoint teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
     oct_dataset train_data, test_data;
     oct_trainer trainer;
     oct_run_folder folder; /* rank 0 */
