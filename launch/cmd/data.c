@@ -379,9 +379,8 @@ static oct_status write_preview(const oct_args *args, const oct_recipe *recipe,
 
 static oct_status run_data(const oct_args *args)
 {
-    oct_recipe recipe = {0};
-    oct_dataset data[2] = {0};
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
+    OCT_OWNED(oct_dataset_close) oct_dataset train = {0}, test = {0};
     oct_file_kind kind;
     const bool previews = args->option[PREVIEW].given;
     OCT_CHECK(previews || !args->option[SAMPLES].given, OCT_USAGE,
@@ -397,15 +396,10 @@ static oct_status run_data(const oct_args *args)
     }
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     omp_set_num_threads((int)oct_machine_cores());
-    OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
-    if (!previews) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
-    status = previews ? write_preview(args, &recipe, &data[OCT_TRAIN])
-                      : survey_data(args, &recipe, data);
-out:
-    for (int i = 0; i < 2; i++)
-        if (data[i].format) oct_dataset_close(&data[i]);
-    oct_recipe_free(&recipe);
-    return status;
+    OCT_TRY(oct_load_data(&recipe, OCT_TRAIN, NULL, &train));
+    if (previews) return write_preview(args, &recipe, &train);
+    OCT_TRY(oct_load_data(&recipe, OCT_TEST, NULL, &test));
+    return survey_data(args, &recipe, (const oct_dataset[]){train, test});
 }
 
 const oct_command oct_command_data = {

@@ -99,21 +99,17 @@ static oct_status blend_map(drawing *d, const int32_t *map)
 /* Adds the picture to a row, at most SIDE pixels wide and high, with lines of text below it. */
 static oct_status add_picture(drawing *d, json_t *row, json_t *values)
 {
+    json_auto_t *given = values;
+    OCT_OWNED(oct_free) char *png = NULL;
     oct_image *p = &d->picture;
     const int64_t side = p->h > p->w ? p->h : p->w;
-    char *png = NULL;
-    oct_status status = OCT_OK;
     if (side > SIDE)
-        OCT_TRY_OUT(oct_geometry_resize(p, NULL, &d->spare,
-                                        p->h * SIDE / side + (p->h * SIDE < side),
-                                        p->w * SIDE / side + (p->w * SIDE < side)));
-    OCT_TRY_OUT(oct_png_base64(p, &png));
+        OCT_TRY(oct_geometry_resize(p, NULL, &d->spare, p->h * SIDE / side + (p->h * SIDE < side),
+                                    p->w * SIDE / side + (p->w * SIDE < side)));
+    OCT_TRY(oct_png_base64(p, &png));
     json_array_append_new(json_object_get(row, "pictures"),
-                          json_pack("{s:s, s:O}", "png", png, "values", values));
-out:
-    oct_free(&png);
-    json_decref(values);
-    return status;
+                          json_pack("{s:s, s:O}", "png", png, "values", given));
+    return OCT_OK;
 }
 
 static json_t *class_name(const oct_dataset *data, int64_t class)
@@ -144,11 +140,10 @@ static json_t *share_names(const oct_dataset *data, const float *values)
     json_t *list = json_array();
     find_two_largest(values, data->classes, largest);
     for (int i = 0; i < 2 && largest[i] >= 0; i++) {
-        json_t *name = class_name(data, largest[i]);
+        json_auto_t *name = class_name(data, largest[i]);
         json_array_append_new(list, json_sprintf("%d %% %s",
                                                  (int)lround(100 * (double)values[largest[i]]),
                                                  json_string_value(name)));
-        json_decref(name);
     }
     return list;
 }

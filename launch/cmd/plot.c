@@ -125,7 +125,7 @@ static oct_status read_words(request *r, const oct_args *args)
 static oct_status plot_key(const request *r, const char *key, const oct_terminal *terminal)
 {
     curve_pair pairs[RUNS_MAX] = {0};
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     const oct_plot_spans spans = oct_plot_spans_of(r->run[0].records);
     oct_plot plot = {.title = key,
                      .unit = strcmp(key, "accuracy") == 0 ? "%" : "",
@@ -155,7 +155,6 @@ static oct_status plot_key(const request *r, const char *key, const oct_terminal
 out:
     for (int run = 0; run < RUNS_MAX; run++)
         free_pair(&pairs[run]);
-    oct_text_free(&text);
     return status;
 }
 

@@ -185,20 +185,15 @@ static oct_status run_zoo(const oct_args *args)
     json_auto_t *list = NULL, *result = NULL;
     json_t *entry = NULL;
     if (args->num_words > 0 && strcmp(args->word[0], "make") == 0) {
-        oct_recipe recipe;
+        OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
         oct_session session;
         oct_train_catch_signals();
         OCT_TRY(zoo_recipe(&recipe, args));
-        oct_status status = oct_session_open(&session, args, recipe.ranks_deadline);
-        if (status == OCT_OK) {
-            status = oct_run_recipe(&session, args, &recipe, &result);
-            if (status == OCT_OK)
-                status =
-                    oct_session_agree(&session, result ? compare_result(args, result) : OCT_OK);
-            status = oct_session_end(&session, status);
-        }
-        oct_recipe_free(&recipe);
-        return status;
+        OCT_TRY(oct_session_open(&session, args, recipe.ranks_deadline));
+        oct_status status = oct_run_recipe(&session, args, &recipe, &result);
+        if (status == OCT_OK)
+            status = oct_session_agree(&session, result ? compare_result(args, result) : OCT_OK);
+        return oct_session_end(&session, status);
     }
     OCT_CHECK(args->num_words < 2, OCT_USAGE, "command line: unexpected argument '%s'; usage: %s",
               args->word[1], oct_command_zoo.usage);

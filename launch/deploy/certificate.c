@@ -81,11 +81,10 @@ static const char *find_contradiction(const oct_model *m, const oct_recipe *r)
 
 oct_status oct_model_check_recipe(const oct_model *model, const char *path)
 {
-    oct_recipe recipe;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     if (!oct_model_has_recipe(model)) return OCT_OK;
     OCT_TRY(oct_recipe_read(&recipe, path, model->recipe, NULL, 0));
     const char *key = find_contradiction(model, &recipe);
-    oct_recipe_free(&recipe);
     OCT_CHECK(
         !key, OCT_DATA,
         "%s: computes with another %s than the recipe inside it says, so it was changed after "
@@ -102,9 +101,8 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
               path, model->program.num_inputs);
     OCT_TRY(oct_model_check_recipe(model, path));
     if (oct_count_fallbacks(&model->program) == 0) return OCT_OK;
-    oct_recipe recipe;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
-    oct_recipe_free(&recipe);
     if (oct_fallbacks_check(&model->program, true) != OCT_OK) return oct_fail_prefix("%s", path);
     return OCT_OK;
 }
@@ -224,23 +222,20 @@ static oct_status compare_golden(const oct_model *model, oct_conversion *convers
     const oct_program *program = &model->program;
     const size_t values = (size_t)program->num_values;
     const int64_t numel = oct_inputs_numel(program);
-    comparison c = {.program = program};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_alloc(&c.seen, values, sizeof(bool)));
-    OCT_TRY_OUT(oct_alloc(&c.differs, values, sizeof(bool)));
+    OCT_OWNED(oct_free) bool *seen = NULL, *differs = NULL;
+    OCT_TRY(oct_alloc(&seen, values, sizeof(bool)));
+    OCT_TRY(oct_alloc(&differs, values, sizeof(bool)));
+    comparison c = {.program = program, .seen = seen, .differs = differs};
     for (int64_t i = 0; i < model->certificate.golden_count; i++) {
-        memset(c.seen, 0, values * sizeof(bool));
-        memset(c.differs, 0, values * sizeof(bool));
+        memset(seen, 0, values * sizeof(bool));
+        memset(differs, 0, values * sizeof(bool));
         c.expected = model->golden_digest + i * program->num_values * DIGEST;
         const oct_example example =
             oct_dataset_inputs(conversion->test_data, model->golden_input + i * numel, 1, 0, 1);
-        OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
-        OCT_TRY_OUT(check_all_layers_equal(&c, i, &conversion->layers_compared));
+        OCT_TRY(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
+        OCT_TRY(check_all_layers_equal(&c, i, &conversion->layers_compared));
     }
-out:
-    oct_free(&c.seen);
-    oct_free(&c.differs);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_golden_read(const oct_recipe *recipe, const oct_dataset *test_data, int64_t count,
@@ -408,12 +403,11 @@ static oct_status digest_logits(oct_certificate *certificate, const both_outputs
                                 const oct_collective *group)
 {
     OCT_OWNED(oct_free) float *all = NULL;
-    size_t count = (size_t)(b->qat.leaves.samples * b->numel);
-    oct_status status = OCT_OK;
-    if (group->rank == 0) status = oct_alloc(&all, count, sizeof(float));
-    OCT_TRY(group->agree(group, status));
+    const size_t count = (size_t)(b->qat.leaves.samples * b->numel);
+    const bool first = group->rank == 0;
+    OCT_TRY(group->agree(group, first ? oct_alloc(&all, count, sizeof(float)) : OCT_OK));
     OCT_TRY(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
-    if (group->rank == 0) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
+    if (first) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
     return OCT_OK;
 }
 

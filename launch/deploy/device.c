@@ -63,7 +63,7 @@ static int64_t bytes_reached(const oct_program *program, const int64_t *offsets,
 
 oct_status oct_device_of(oct_device *d, const oct_program *program)
 {
-    int64_t *offsets = NULL, *last = NULL, *constants = NULL;
+    OCT_OWNED(oct_free) int64_t *offsets = NULL, *last = NULL, *constants = NULL;
     oct_status status = OCT_OK;
     *d = (oct_device){.program = program};
     OCT_TRY_OUT(oct_alloc(&d->of, (size_t)program->num_steps, sizeof *d->of));
@@ -87,7 +87,6 @@ oct_status oct_device_of(oct_device *d, const oct_program *program)
         d->all[OCT_DEVICE_PRODUCTS] += figure[OCT_DEVICE_PRODUCTS];
     }
 out:
-    OCT_FREE_ALL(&offsets, &last, &constants);
     if (status != OCT_OK) oct_device_free(d);
     return status;
 }

@@ -46,10 +46,9 @@ oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, cons
     damage mine = {.count = damaged};
     OCT_OWNED(oct_free) damage *all = NULL;
     int64_t sum = 0, first = -1;
-    oct_status status = OCT_OK;
     snprintf(mine.text, sizeof mine.text, "%s", text);
-    if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size, sizeof *all);
-    OCT_TRY(group->agree(group, status));
+    OCT_TRY(group->agree(group, group->rank == 0 ? oct_alloc(&all, (size_t)group->size, sizeof *all)
+                                                 : OCT_OK));
     OCT_TRY(group->gather(group, &mine, sizeof mine, all));
     for (int64_t i = 0; all && i < group->size; i++) {
         sum += all[i].count;
@@ -270,10 +269,10 @@ static oct_status forward_all(oct_context *cx, oct_module *model, const oct_reci
 {
     const bool training = model->training;
     const int64_t threads = omp_get_max_threads();
-    oct_forwards f = {0};
-    oct_loader loader = {0};
-    oct_meter meter = {0};
-    float *images = NULL;
+    OCT_OWNED(oct_forward_end) oct_forwards f = {0};
+    OCT_OWNED(oct_loader_deinit) oct_loader loader = {0};
+    OCT_OWNED(oct_meter_end) oct_meter meter = {0};
+    OCT_OWNED(oct_free) float *images = NULL;
     oct_status status = OCT_OK;
 
     oct_module_train(model, false);
@@ -295,22 +294,16 @@ static oct_status forward_all(oct_context *cx, oct_module *model, const oct_reci
             oct_class_rows(y, n * data->rows, data->classes, o->y + first * o->rows * o->row));
     }
 out:
-    oct_meter_end(&meter);
     oct_module_train(model, training);
-    oct_free(&images);
-    oct_loader_deinit(&loader);
-    oct_forward_end(&f);
     return status;
 }
 
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
                               int64_t batch, oct_outputs *outputs)
 {
-    oct_context *cx;
+    OCT_OWNED(oct_context_destroy) oct_context *cx = NULL;
     OCT_TRY(oct_context_create(&cx, &oct_collective_one));
-    const oct_status status = forward_all(cx, model, recipe, data, batch, outputs);
-    oct_context_destroy(&cx);
-    return status;
+    return forward_all(cx, model, recipe, data, batch, outputs);
 }
 
 /* A gather moves the same number of bytes from each rank: shares are padded to the largest. */
@@ -437,8 +430,8 @@ oct_status oct_evaluate_sensitivity(oct_module *model, const oct_collective *gro
         .progress = show_progress,
         .user = &r,
     };
-    oct_status status = oct_evaluation_loader(&r.loader, recipe, data);
-    OCT_TRY_OUT(group->agree(group, status));
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(group->agree(group, oct_evaluation_loader(&r.loader, recipe, data)));
     oct_meter_begin(&r.meter, "sensitivity", "forwards", 0);
     status = oct_sensitivity_measure(table, model, &samples, group);
     oct_meter_end(&r.meter);

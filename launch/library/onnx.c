@@ -11,7 +11,7 @@ oct_status oct_module_from_onnx(oct_module **root, const char *path,
                                 const oct_onnx_options *options, oct_dims *inputs)
 {
     static const oct_onnx_options standard;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     oct_status status = OCT_OK;
     oct_onnx_built built;
     OCT_NEED(root && path);
@@ -35,6 +35,5 @@ oct_status oct_module_from_onnx(oct_module **root, const char *path,
     if (inputs) memset(inputs, 0, OCT_INPUTS_MAX * sizeof *inputs);
     if (inputs) inputs[0] = (oct_dims){build.h, build.w, build.c};
 out:
-    oct_free(&bytes);
     return oct_module_made(root, status);
 }

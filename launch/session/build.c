@@ -83,23 +83,16 @@ static oct_status set_digest(oct_recipe *recipe)
 /* Loads the run's own copy of the ONNX file where the file has gone, if the run began with the same file. */
 static oct_status load_copy_of_run(oct_recipe *recipe)
 {
-    oct_recipe of_run;
+    OCT_OWNED(oct_recipe_free) oct_recipe of_run = {0};
     OCT_OWNED(oct_free) char *path = NULL, *copy = NULL;
-    bool resumes = false;
-    oct_status status = OCT_OK;
     if (oct_file_exists(recipe->model_onnx)) return OCT_OK;
     OCT_TRY(oct_run_path(recipe->output, "recipe.yaml", &path));
     OCT_TRY(oct_run_path(recipe->output, OCT_ONNX_COPY, &copy));
-    if (!oct_file_exists(path) || !oct_file_exists(copy)) return status;
-    status = oct_recipe_read(&of_run, path, NULL, NULL, 0);
-    if (status == OCT_OK) {
-        resumes = strcmp(of_run.model_onnx, recipe->model_onnx) == 0;
-        oct_recipe_free(&of_run);
-    } else if (status != OCT_RESOURCE) {
-        oct_fail_clear(); /* opening the folder reports what is wrong there */
-        status = OCT_OK;
-    }
-    if (!resumes) return status;
+    if (!oct_file_exists(path) || !oct_file_exists(copy)) return OCT_OK;
+    const oct_status status = oct_recipe_read(&of_run, path, NULL, NULL, 0);
+    if (status == OCT_RESOURCE) return status;
+    if (status != OCT_OK) oct_fail_clear(); /* opening the folder reports what is wrong there */
+    if (status != OCT_OK || strcmp(of_run.model_onnx, recipe->model_onnx) != 0) return OCT_OK;
     oct_log(OCT_LOG_WARN, "model.onnx: %s is gone; using the run's copy, %s", recipe->model_onnx,
             copy);
     return oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
@@ -119,10 +112,8 @@ oct_status oct_onnx_model_open(oct_recipe *recipe)
 oct_status oct_onnx_model_share(oct_session *session, oct_recipe *recipe)
 {
     const bool first = session->group->rank == 0;
-    oct_status status = OCT_OK;
     if (!recipe->model_onnx[0]) return OCT_OK;
-    if (first) status = oct_onnx_model_open(recipe);
-    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(oct_session_agree(session, first ? oct_onnx_model_open(recipe) : OCT_OK));
     OCT_TRY(oct_session_share(session, &recipe->onnx, &recipe->onnx_size));
     return oct_session_agree(session, first ? OCT_OK : set_digest(recipe));
 }
@@ -213,13 +204,10 @@ static oct_status build_onnx_model(oct_module **model, const oct_recipe *recipe,
               recipe->model_onnx_sha256, OCT_ONNX_COPY);
     oct_onnx_source source = {recipe->onnx, recipe->onnx_size, recipe->model_onnx};
     if (!source.bytes) {
-        oct_status status = oct_onnx_load(recipe->model_onnx, &bytes, &source.size);
+        const oct_status status = oct_onnx_load(recipe->model_onnx, &bytes, &source.size);
         if (status == OCT_DATA) return oct_fail_prefix("model.onnx");
-        if (status == OCT_OK) status = check_digest(recipe, bytes, source.size, hex);
-        if (status != OCT_OK) {
-            oct_free(&bytes);
-            return status;
-        }
+        OCT_TRY(status);
+        OCT_TRY(check_digest(recipe, bytes, source.size, hex));
         source.bytes = bytes;
     }
     return build_network(model, recipe, data, &source);

@@ -61,14 +61,11 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
                         oct_dataset *data)
 {
     uint8_t contents[32];
-    oct_text plugins = {0};
+    OCT_OWNED(oct_text_free) oct_text plugins = {0};
     /* The code must be the same; each host may have it at another path. */
-    oct_status status = oct_session_agree(session, oct_plugins_record(&plugins, false));
-    if (status == OCT_OK)
-        status = oct_session_agree(
-            session, oct_comm_same(session->comm, plugins.data, plugins.length, "plug-ins"));
-    oct_text_free(&plugins);
-    OCT_TRY(status);
+    OCT_TRY(oct_session_agree(session, oct_plugins_record(&plugins, false)));
+    OCT_TRY(oct_session_agree(
+        session, oct_comm_same(session->comm, plugins.data, plugins.length, "plug-ins")));
     OCT_TRY(oct_load_data(recipe, split, session->group, data));
     OCT_TRY(oct_session_agree(session, oct_dataset_contents(data, contents)));
     return oct_session_agree(session,
@@ -186,10 +183,9 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
 
 static bool is_given(const char *const *overrides, size_t count, const char *key)
 {
-    bool given = false;
     for (size_t i = 0; i < count; i++)
-        given = given || strncmp(overrides[i], key, strlen(key)) == 0;
-    return given;
+        if (strncmp(overrides[i], key, strlen(key)) == 0) return true;
+    return false;
 }
 
 /* Sets a number for each channel; a model may have others than recipes allow. */
@@ -208,15 +204,13 @@ oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oc
     const bool values = oct_model_gives_values(m);
     const bool map = out->h * out->w > 1 && (out->dtype == OCT_S32 ? 1 : m->classes) == out->c;
     const char *goal = values ? "values" : map ? "map" : "class";
-    oct_text text = {0};
-    oct_status status = oct_text_add(&text,
-                                     "schema: 1\nmodel:\n  name: program\nloss:\n  kind: %s\n"
-                                     "data:\n  goal: %s\n  classes: %d\n  channels: %d\n%s",
-                                     values ? "mse" : "cross_entropy", goal, m->classes,
-                                     in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : "");
-    if (status == OCT_OK) status = oct_recipe_read(recipe, file, text.data, overrides, count);
-    oct_text_free(&text);
-    OCT_TRY(status);
+    OCT_OWNED(oct_text_free) oct_text text = {0};
+    OCT_TRY(oct_text_add(&text,
+                         "schema: 1\nmodel:\n  name: program\nloss:\n  kind: %s\n"
+                         "data:\n  goal: %s\n  classes: %d\n  channels: %d\n%s",
+                         values ? "mse" : "cross_entropy", goal, m->classes,
+                         in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : ""));
+    OCT_TRY(oct_recipe_read(recipe, file, text.data, overrides, count));
     if (!is_given(overrides, count, "data.mean=")) set_channels(&recipe->data_mean, m->mean, in->c);
     if (!is_given(overrides, count, "data.std=")) set_channels(&recipe->data_std, m->std, in->c);
     /* Data without a test part are for testing as a whole. */
@@ -292,14 +286,14 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     const oct_collective *group = session->group;
     char host[HOST_BYTES] = "", started[32];
     OCT_OWNED(oct_free) char *hosts = NULL;
-    oct_status status = OCT_OK;
+    const bool first = group->rank == 0;
     *description = NULL;
     strncpy(host, oct_comm_host(session->comm), sizeof(host) - 1);
-    if (group->rank == 0) status = oct_alloc(&hosts, (size_t)group->size, HOST_BYTES);
-    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(oct_session_agree(session,
+                              first ? oct_alloc(&hosts, (size_t)group->size, HOST_BYTES) : OCT_OK));
     OCT_TRY(group->gather(group, host, sizeof(host), hosts));
     OCT_TRY(check_float_kernels(group));
-    if (group->rank != 0) return status;
+    if (!first) return OCT_OK;
 
     json_t *command = json_array(), *host_names = json_array();
     for (int i = 0; i < args->argc; i++)

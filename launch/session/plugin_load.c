@@ -366,17 +366,16 @@ static oct_status load_plugin(const char *path, bool of_file, const char *record
     OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "at most %d plug-ins can be loaded",
               PLUGINS_MAX);
     struct loaded *new = &loaded[num_loaded];
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
     *new = (struct loaded){0};
     snprintf(new->given, sizeof(new->given), "%s", path);
     snprintf(new->path, sizeof(new->path), "%s", real);
     OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
     oct_sha256(bytes, size, new->digest);
-    oct_status status = add_plugin(new, bytes, size, of_file, recorded);
-    oct_free(&bytes);
-    if (status == OCT_OK) num_loaded++;
-    return status;
+    OCT_TRY(add_plugin(new, bytes, size, of_file, recorded));
+    num_loaded++;
+    return OCT_OK;
 }
 
 oct_status oct_plugins_load(const oct_texts *paths, bool of_file, const char *recorded)
