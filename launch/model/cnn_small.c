@@ -24,13 +24,12 @@ static const oct_module_type cnn_small_type = {
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     OCT_TRY(oct_module_alloc(root, &cnn_small_type, sizeof(cnn_small)));
-    oct_module *self = *root;
-    cnn_small *m = (cnn_small *)self;
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "features", &m->features, oct_sequential_create(&m->features)));
-    OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
-    OCT_TRY(oct_module_add(self, "head", &m->head, oct_sequential_create(&m->head)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    cnn_small *m = (cnn_small *)*root;
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, features, oct_sequential_create(&m->features));
+    OCT_ADD(m, flatten, oct_flatten_create(&m->flatten));
+    OCT_ADD(m, head, oct_sequential_create(&m->head));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){c, 32, 3, 1, true}));
     OCT_TRY(oct_append_conv_bn(m->features, &(oct_conv_bn){32, 32, 3, 1, true}));
     OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));

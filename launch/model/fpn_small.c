@@ -29,7 +29,7 @@ static oct_status create_backbone(oct_module **module, int64_t c)
     OCT_TRY(oct_module_alloc(module, &backbone_type, sizeof(backbone)));
     oct_module *self = *module;
     backbone *b = (backbone *)self;
-    OCT_TRY(oct_module_add(self, "stem", &b->stem, oct_sequential_create(&b->stem)));
+    OCT_ADD(b, stem, oct_sequential_create(&b->stem));
     OCT_TRY(oct_append_conv_bn(b->stem, &(oct_conv_bn){c, 16, 3, 1, true}));
     int64_t in = 16;
     for (int i = 0; i < LEVELS; i++) {
@@ -97,8 +97,8 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     OCT_TRY(oct_module_alloc(root, &fpn_type, sizeof(fpn)));
     oct_module *self = *root;
     fpn *m = (fpn *)self;
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "backbone", &m->backbone, create_backbone(&m->backbone, c)));
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, backbone, create_backbone(&m->backbone, c));
     for (int i = 0; i < LEVELS; i++) {
         OCT_TRY(oct_module_add(self, laterals[i], &m->lateral[i],
                                oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true)));
@@ -107,9 +107,8 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
         OCT_TRY(oct_module_hook(((backbone *)m->backbone)->stage[i], collect_features,
                                 &m->feature[i], NULL));
     }
-    OCT_TRY(oct_module_add(self, "head", &m->head,
-                           oct_linear_create(&m->head, LEVELS * WIDTH, classes, true)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_ADD(m, head, oct_linear_create(&m->head, LEVELS * WIDTH, classes, true));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 

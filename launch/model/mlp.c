@@ -29,12 +29,11 @@ static oct_status build_layers(oct_module **root, const oct_module_type *type, i
                                const int64_t *widths, size_t count, bool norm, int64_t classes)
 {
     OCT_TRY(oct_module_alloc(root, type, sizeof(mlp)));
-    oct_module *self = *root;
-    mlp *m = (mlp *)self;
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "flatten", &m->flatten, oct_flatten_create(&m->flatten)));
-    OCT_TRY(oct_module_add(self, "layers", &m->layers, oct_sequential_create(&m->layers)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    mlp *m = (mlp *)*root;
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, flatten, oct_flatten_create(&m->flatten));
+    OCT_ADD(m, layers, oct_sequential_create(&m->layers));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     for (size_t i = 0; i < count; in = widths[i++]) {
         OCT_APPEND(m->layers, oct_linear_create(&item, in, widths[i], true));
         if (norm) OCT_APPEND(m->layers, oct_batch_norm_create(&item, widths[i]));

@@ -42,15 +42,13 @@ static oct_status create_block(oct_module **module, int64_t in, int64_t out, int
                                create_fn activation)
 {
     OCT_TRY(oct_module_alloc(module, &block_type, sizeof(block)));
-    oct_module *self = *module;
-    block *b = (block *)self;
+    block *b = (block *)*module;
     int64_t wide = in * expand;
-    OCT_TRY(oct_module_add(self, "body", &b->body, oct_sequential_create(&b->body)));
+    OCT_ADD(b, body, oct_sequential_create(&b->body));
     if (expand != 1) OCT_TRY(append_conv_bn(b->body, in, wide, 1, 1, 1, activation));
     OCT_TRY(append_conv_bn(b->body, wide, wide, 3, stride, (int)wide, activation));
     OCT_TRY(append_conv_bn(b->body, wide, out, 1, 1, 1, NULL));
-    if (stride == 1 && in == out)
-        OCT_TRY(oct_module_add(self, "add", &b->add, oct_add_create(&b->add)));
+    if (stride == 1 && in == out) OCT_ADD(b, add, oct_add_create(&b->add));
     return OCT_OK;
 }
 
@@ -80,12 +78,11 @@ static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, c
                   {6, 96, 3, 1}, {6, 160, 3, 2},        {6, 320, 1, 1}};
     int64_t in = 32;
     OCT_TRY(oct_module_alloc(root, &mobilenet_type, sizeof(mobilenet)));
-    oct_module *self = *root;
-    mobilenet *m = (mobilenet *)self;
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    mobilenet *m = (mobilenet *)*root;
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, stem, oct_sequential_create(&m->stem));
     OCT_TRY(append_conv_bn(m->stem, c, in, 3, v->stride, 1, v->activation));
-    OCT_TRY(oct_module_add(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks)));
+    OCT_ADD(m, blocks, oct_sequential_create(&m->blocks));
     for (size_t s = 0; s < OCT_COUNT(stages); s++) {
         for (int i = 0; i < stages[s].count; i++) {
             OCT_APPEND(m->blocks,
@@ -94,12 +91,11 @@ static oct_status build_variant(oct_module **root, int64_t c, int64_t classes, c
             in = stages[s].channels;
         }
     }
-    OCT_TRY(oct_module_add(self, "top", &m->top, oct_sequential_create(&m->top)));
+    OCT_ADD(m, top, oct_sequential_create(&m->top));
     OCT_TRY(append_conv_bn(m->top, in, 1280, 1, 1, 1, v->activation));
-    OCT_TRY(oct_module_add(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool)));
-    OCT_TRY(
-        oct_module_add(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_ADD(m, pool, oct_global_avg_pool_create(&m->pool));
+    OCT_ADD(m, head, oct_linear_create(&m->head, 1280, classes, true));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 

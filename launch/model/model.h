@@ -24,6 +24,10 @@ const oct_model_spec *oct_model_find(const char *name);
         OCT_TRY(oct_sequential_append(sequential, &item));                                         \
     } while (0)
 
+/* Makes a child of a model of one's own: OCT_ADD(m, quant, oct_quant_stub_create(&m->quant)) is m->quant, by that name. */
+#define OCT_ADD(model, member, create)                                                             \
+    OCT_TRY(oct_module_add(&(model)->base, #member, &(model)->member, create))
+
 /* Fuses by hand, for eager, what follows each other in the sequentials below *root: convolution or
  * linear layer, batch norm, relu or relu6. */
 oct_status oct_fuse_sequences(oct_module **root);

@@ -74,8 +74,7 @@ static oct_status create_block(oct_module **module, const variant *v, const widt
                                oct_batch_norm_create(&b->bn[i], out)));
     }
     if (stride != 1 || w->in != w->out) {
-        OCT_TRY(oct_module_add(&b->base, "downsample", &b->downsample,
-                               oct_sequential_create(&b->downsample)));
+        OCT_ADD(b, downsample, oct_sequential_create(&b->downsample));
         OCT_TRY(oct_append_conv_bn(b->downsample, &(oct_conv_bn){w->in, w->out, 1, stride, false}));
     }
     return OCT_OK;
@@ -113,13 +112,11 @@ static oct_status build_variant(oct_module **root, const variant *v, int64_t c, 
     resnet *m = (resnet *)self;
     oct_conv_geometry stem = oct_conv_geometry_of(7, 7, 2, 3, 1);
     if (v->small) stem = oct_conv_geometry_of(3, 3, 1, 1, 1);
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(
-        oct_module_add(self, "conv1", &m->conv1, oct_conv2d_create(&m->conv1, c, 64, stem, false)));
-    OCT_TRY(oct_module_add(self, "bn1", &m->bn1, oct_batch_norm_create(&m->bn1, 64)));
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, conv1, oct_conv2d_create(&m->conv1, c, 64, stem, false));
+    OCT_ADD(m, bn1, oct_batch_norm_create(&m->bn1, 64));
     if (!v->small)
-        OCT_TRY(oct_module_add(self, "maxpool", &m->maxpool,
-                               oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1))));
+        OCT_ADD(m, maxpool, oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1)));
     for (int i = 0; i < STAGES; i++) {
         OCT_TRY(oct_module_add(self, names[i], &m->layer[i], oct_sequential_create(&m->layer[i])));
         w.inner = 64 << i;
@@ -129,9 +126,9 @@ static oct_status build_variant(oct_module **root, const variant *v, int64_t c, 
             w.in = w.out;
         }
     }
-    OCT_TRY(oct_module_add(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool)));
-    OCT_TRY(oct_module_add(self, "fc", &m->fc, oct_linear_create(&m->fc, w.out, classes, true)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_ADD(m, avgpool, oct_global_avg_pool_create(&m->avgpool));
+    OCT_ADD(m, fc, oct_linear_create(&m->fc, w.out, classes, true));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 
@@ -165,7 +162,7 @@ static oct_status fuse_block(void *user, oct_module *module)
         OCT_TRY(oct_fuse_modules(&module, OCT_NAMES(conv_names[i], bn_names[i], relu_names[i]), 3,
                                  false));
     }
-    OCT_TRY(oct_module_add(module, "add", &b->add, oct_add_create(&b->add)));
+    OCT_ADD(b, add, oct_add_create(&b->add));
     OCT_TRY(
         oct_module_add(module, relu_names[last], &b->relu[last], oct_relu_create(&b->relu[last])));
     return oct_fuse_modules(
@@ -175,7 +172,7 @@ static oct_status fuse_block(void *user, oct_module *module)
 static oct_status fuse(oct_module **root)
 {
     resnet *m = (resnet *)*root;
-    OCT_TRY(oct_module_add(*root, "relu", &m->relu, oct_relu_create(&m->relu)));
+    OCT_ADD(m, relu, oct_relu_create(&m->relu));
     OCT_TRY(oct_fuse_modules(root, OCT_NAMES("conv1", "bn1", "relu"), 3, false));
     OCT_TRY(oct_module_walk(*root, fuse_block, NULL));
     return oct_fuse_sequences(root);

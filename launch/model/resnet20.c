@@ -23,18 +23,16 @@ static const oct_module_type block_type = {
 static oct_status create_block(oct_module **module, int64_t in, int64_t out, int stride)
 {
     OCT_TRY(oct_module_alloc(module, &block_type, sizeof(block)));
-    oct_module *self = *module;
-    block *b = (block *)self;
-    OCT_TRY(oct_module_add(self, "body", &b->body, oct_sequential_create(&b->body)));
+    block *b = (block *)*module;
+    OCT_ADD(b, body, oct_sequential_create(&b->body));
     OCT_TRY(oct_append_conv_bn(b->body, &(oct_conv_bn){in, out, 3, stride, true}));
     OCT_TRY(oct_append_conv_bn(b->body, &(oct_conv_bn){out, out, 3, 1, false}));
     if (stride != 1 || in != out) {
-        OCT_TRY(
-            oct_module_add(self, "shortcut", &b->shortcut, oct_sequential_create(&b->shortcut)));
+        OCT_ADD(b, shortcut, oct_sequential_create(&b->shortcut));
         OCT_TRY(oct_append_conv_bn(b->shortcut, &(oct_conv_bn){in, out, 1, stride, false}));
     }
-    OCT_TRY(oct_module_add(self, "add", &b->add, oct_add_create(&b->add)));
-    OCT_TRY(oct_module_add(self, "relu", &b->relu, oct_relu_create(&b->relu)));
+    OCT_ADD(b, add, oct_add_create(&b->add));
+    OCT_ADD(b, relu, oct_relu_create(&b->relu));
     return OCT_OK;
 }
 
@@ -60,12 +58,11 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     (void)h, (void)w;
     OCT_TRY(oct_module_alloc(root, &resnet_type, sizeof(resnet)));
-    oct_module *self = *root;
-    resnet *m = (resnet *)self;
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "stem", &m->stem, oct_sequential_create(&m->stem)));
+    resnet *m = (resnet *)*root;
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, stem, oct_sequential_create(&m->stem));
     OCT_TRY(oct_append_conv_bn(m->stem, &(oct_conv_bn){c, 16, 3, 1, true}));
-    OCT_TRY(oct_module_add(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks)));
+    OCT_ADD(m, blocks, oct_sequential_create(&m->blocks));
     int64_t in = 16;
     for (int stage = 0; stage < 3; stage++) {
         int64_t out = 16 << stage;
@@ -74,9 +71,9 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
             in = out;
         }
     }
-    OCT_TRY(oct_module_add(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool)));
-    OCT_TRY(oct_module_add(self, "head", &m->head, oct_linear_create(&m->head, in, classes, true)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_ADD(m, pool, oct_global_avg_pool_create(&m->pool));
+    OCT_ADD(m, head, oct_linear_create(&m->head, in, classes, true));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 

@@ -48,7 +48,7 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     oct_module *self = *root;
     unet *m = (unet *)self;
     oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
     for (int i = 0; i < LEVELS; i++) {
         int64_t out = WIDTH << i;
         if (i > 0)
@@ -67,9 +67,8 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
         OCT_TRY(oct_module_add(self, decoders[i], &m->decoder[i],
                                create_two_convs(&m->decoder[i], 3 * out, out)));
     }
-    OCT_TRY(oct_module_add(self, "head", &m->head,
-                           oct_conv2d_create(&m->head, WIDTH, classes, one, true)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
+    OCT_ADD(m, head, oct_conv2d_create(&m->head, WIDTH, classes, one, true));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 

@@ -28,14 +28,12 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     const oct_conv_geometry three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     (void)h, (void)w;
     OCT_TRY(oct_module_alloc(root, &vgg_type, sizeof(vgg)));
-    oct_module *self = *root;
-    vgg *m = (vgg *)self;
-    OCT_TRY(oct_module_add(self, "features", &m->features, oct_sequential_create(&m->features)));
-    OCT_TRY(oct_module_add(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool)));
-    OCT_TRY(oct_module_add(self, "quant", &m->quant, oct_quant_stub_create(&m->quant)));
-    OCT_TRY(oct_module_add(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant)));
-    OCT_TRY(
-        oct_module_add(self, "classifier", &m->classifier, oct_sequential_create(&m->classifier)));
+    vgg *m = (vgg *)*root;
+    OCT_ADD(m, features, oct_sequential_create(&m->features));
+    OCT_ADD(m, avgpool, oct_global_avg_pool_create(&m->avgpool));
+    OCT_ADD(m, quant, oct_quant_stub_create(&m->quant));
+    OCT_ADD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_ADD(m, classifier, oct_sequential_create(&m->classifier));
     for (size_t i = 0; i < OCT_COUNT(layers); i++) {
         if (layers[i] == POOL) {
             OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
