@@ -57,6 +57,9 @@ typedef struct oct_args {
     char **argv;
 } oct_args;
 
+/* Fails with OCT_USAGE and a sentence about the command line unless the condition holds. */
+#define OCT_CHECK_ARGS(condition, ...) OCT_CHECK(condition, OCT_USAGE, "command line: " __VA_ARGS__)
+
 /* The count of an option that may be left out. */
 static inline int64_t oct_option_count(const oct_args *args, int option, int64_t standard)
 {

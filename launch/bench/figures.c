@@ -206,9 +206,8 @@ static oct_status bench_infer(oct_bench *bench)
     inference f = {0};
     oct_peak peak;
     oct_status status = OCT_OK;
-    OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
-              "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
-              "(--model NAME)");
+    OCT_CHECK_ARGS(!bench->file != !bench->model,
+                   "name an int8 model (octet bench infer MODEL) or a built-in one (--model NAME)");
     f.program = bench->file ? &f.file.program : &f.built_in;
     if (bench->file) {
         OCT_TRY_OUT(oct_file_need_model(bench->file));

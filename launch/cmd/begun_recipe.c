@@ -8,6 +8,7 @@
 #include "io/dataset/npy_file.h"
 #include "io/image/image.h"
 #include "io/checkpoint/manifest.h"
+#include "launch/base/args.h"
 #include "launch/session/file_kind.h"
 
 #include <dirent.h>
@@ -131,8 +132,8 @@ oct_status oct_data_look(const char *path, bool labels, oct_data_found *found)
         sign++;
     snprintf(found->format, sizeof found->format, "%s",
              sign < OCT_COUNT(signs) ? signs[sign].format : "folder");
-    OCT_CHECK(snprintf(found->path, sizeof found->path, "%s", path) < (int)sizeof found->path,
-              OCT_USAGE, "command line: the path of the data is too long");
+    OCT_CHECK_ARGS(snprintf(found->path, sizeof found->path, "%s", path) < (int)sizeof found->path,
+                   "the path of the data is too long");
     if (oct_ends_with(path, ".npy")) {
         found->unlabelled = !labels;
         snprintf(found->path, sizeof found->path, "%.*s", folder ? folder : 1, folder ? path : ".");

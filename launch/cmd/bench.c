@@ -39,9 +39,8 @@ static oct_status read_image_size(oct_bench *bench)
     int h, w, c;
     bool good = strspn(text, "0123456789x") == strlen(text) && strlen(text) < 16 &&
                 sscanf(text, "%dx%dx%d%c", &h, &w, &c, &more) == 3;
-    OCT_CHECK(good && h > 0 && w > 0 && h <= 4096 && w <= 4096 && c >= 1 && c <= 4, OCT_USAGE,
-              "command line: --image %s: write it as 32x32x3 (height, width, 1 to 4 channels)",
-              text);
+    OCT_CHECK_ARGS(good && h > 0 && w > 0 && h <= 4096 && w <= 4096 && c >= 1 && c <= 4,
+                   "--image %s: write it as 32x32x3 (height, width, 1 to 4 channels)", text);
     bench->h = h;
     bench->w = w;
     bench->c = c;
@@ -61,14 +60,13 @@ static oct_status read_bench(oct_bench *bench)
     bench->repetitions = oct_option_count(args, STEPS, 0);
     const char *mode = args->option[MODE].given ? args->option[MODE].text : "qat";
     bench->qat = strcmp(mode, "qat") == 0;
-    OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
-              "command line: --mode %s: use float or qat", mode);
+    OCT_CHECK_ARGS(bench->qat || strcmp(mode, "float") == 0, "--mode %s: use float or qat", mode);
     char choice[OCT_REGISTRY_CHOICE_BYTES];
     const oct_registry *words = bench->qat ? &oct_numerics_table : &oct_float_numerics_table;
     const char *word = bench->qat ? "int8" : "f32";
     if (args->option[NUMERICS].given) word = args->option[NUMERICS].text;
-    OCT_CHECK(oct_registry_find(words, word), OCT_USAGE, "command line: --numerics %s: use %s",
-              word, oct_registry_choice(words, " or ", choice));
+    OCT_CHECK_ARGS(oct_registry_find(words, word), "--numerics %s: use %s", word,
+                   oct_registry_choice(words, " or ", choice));
     bench->numerics = (oct_numerics)oct_registry_index(&oct_numerics_table, word);
     return read_image_size(bench);
 }
@@ -79,9 +77,8 @@ static oct_status run_figure(oct_bench *bench)
     const oct_bench_figure *figure = NULL;
     for (size_t i = 0; i < OCT_COUNT(figures); i++)
         if (strcmp(figures[i]->name, bench->args->word[0]) == 0) figure = figures[i];
-    OCT_CHECK(figure, OCT_USAGE,
-              "command line: there is no figure '%s'; choose step, infer, kernels or reduce",
-              bench->args->word[0]);
+    OCT_CHECK_ARGS(figure, "there is no figure '%s'; choose step, infer, kernels or reduce",
+                   bench->args->word[0]);
     OCT_CHECK(figure->parallel || group->size == 1, OCT_USAGE,
               "octet bench %s is for one process, but %d were started; run it without the launcher",
               figure->name, group->size);
@@ -98,8 +95,8 @@ static oct_status run_bench(const oct_args *args)
 {
     oct_session session;
     oct_bench bench = {.session = &session, .args = args};
-    OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
-              "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
+    OCT_CHECK_ARGS(args->num_words == 1 || strcmp(args->word[0], "infer") == 0,
+                   "unexpected argument '%s'; only infer takes a file", args->word[1]);
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = run_figure(&bench);
     /* A wrong word is found by every rank before anything is exchanged. */

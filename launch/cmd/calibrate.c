@@ -328,8 +328,8 @@ static oct_status run_calibrate(const oct_args *args)
     calibration c = {.session = &session, .args = args, .wanted_db = STANDARD_SQNR};
     oct_train_catch_signals();
     if (sqnr)
-        OCT_CHECK(oct_parse_f64(sqnr, &c.wanted_db) && c.wanted_db > 0 && c.wanted_db < 200,
-                  OCT_USAGE, "command line: --sqnr '%s': must be a number of dB, such as 30", sqnr);
+        OCT_CHECK_ARGS(oct_parse_f64(sqnr, &c.wanted_db) && c.wanted_db > 0 && c.wanted_db < 200,
+                       "--sqnr '%s': must be a number of dB, such as 30", sqnr);
     OCT_TRY(oct_calibrate_recipe(&c.recipe, args));
     oct_status status = OCT_OK;
     OCT_CHECK_OUT(

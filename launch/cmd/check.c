@@ -150,10 +150,9 @@ static oct_status check_report_file(const char *path)
     if (!oct_file_exists(path)) return OCT_OK;
     OCT_TRY(oct_file_read(path, REPORT_BYTES_MAX, &bytes, &size));
     bool report = strncmp(bytes, begin, sizeof(begin) - 1) == 0;
-    OCT_CHECK(report, OCT_USAGE,
-              "command line: --report %s: already exists and is not a check report; choose another "
-              "file name",
-              path);
+    OCT_CHECK_ARGS(
+        report, "--report %s: already exists and is not a check report; choose another file name",
+        path);
     return OCT_OK;
 }
 
@@ -410,8 +409,9 @@ static oct_status check_gradients(const oct_args *args)
     const oct_checkpoint *c = &subject.checkpoint;
     const int64_t batches = oct_option_count(args, GRADIENTS, 1);
     oct_phase phase;
-    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
-              OCT_USAGE, "command line: overrides, --ranks and --report are not for --gradients");
+    OCT_CHECK_ARGS(args->num_words == 1 && !args->option[RANKS].given &&
+                       !args->option[REPORT].given,
+                   "overrides, --ranks and --report are not for --gradients");
     OCT_TRY(oct_subject_open(&subject, args->word[0], OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,
                              "check --gradients takes a checkpoint or a run folder"));
     OCT_TRY(oct_checkpoint_phase(c, &phase));
@@ -447,14 +447,13 @@ static oct_status run_check_command(const oct_args *args)
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
     if (kind == OCT_FILE_RECIPE) return check_recipe(args);
     OCT_TRY(oct_file_check_intact(args->word[0], kind));
-    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
-              "command line: %s is a %s; check takes a recipe or an int8 model; `octet inspect` "
-              "shows other files",
-              args->word[0], oct_file_kind_name(kind));
-    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
-              OCT_USAGE,
-              "command line: overrides, --ranks and --report are for recipes; %s is an int8 model",
-              args->word[0]);
+    OCT_CHECK_ARGS(
+        kind == OCT_FILE_MODEL,
+        "%s is a %s; check takes a recipe or an int8 model; `octet inspect` shows other files",
+        args->word[0], oct_file_kind_name(kind));
+    OCT_CHECK_ARGS(
+        args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
+        "overrides, --ranks and --report are for recipes; %s is an int8 model", args->word[0]);
     OCT_TRY(oct_model_load(&model, args->word[0], args->allow_large));
     const int64_t steps = model.program.num_steps, in_float = model.certificate.num_fallbacks;
     oct_model_free(&model);

@@ -424,15 +424,15 @@ static oct_status compare_sides(comparison *c)
     const char *data = args->option[DATA].text, *sqnr = args->option[SQNR].text;
     const bool unquantized = args->option[UNQUANTIZED].given;
     if (sqnr)
-        OCT_CHECK(oct_parse_f64(sqnr, &c->enough_db), OCT_USAGE,
-                  "command line: --sqnr '%s': must be a number of dB, such as 20", sqnr);
+        OCT_CHECK_ARGS(oct_parse_f64(sqnr, &c->enough_db),
+                       "--sqnr '%s': must be a number of dB, such as 20", sqnr);
     c->a.subject.large = c->b.subject.large = args->allow_large;
     OCT_TRY(open_side(&c->a, args->word[0], data));
     OCT_TRY(open_side(&c->b, args->word[1], data));
-    OCT_CHECK(!unquantized || c->a.subject.kind != OCT_FILE_MODEL, OCT_USAGE,
-              "command line: --unquantized: %s is an int8 model, which has no weights but codes; "
-              "name a checkpoint or a run folder first",
-              c->a.subject.path);
+    OCT_CHECK_ARGS(!unquantized || c->a.subject.kind != OCT_FILE_MODEL,
+                   "--unquantized: %s is an int8 model, which has no weights but codes; name a "
+                   "checkpoint or a run folder first",
+                   c->a.subject.path);
     OCT_TRY(load_data(c));
     OCT_TRY(choose_samples(c));
     OCT_TRY(build_side(&c->a, &c->data, unquantized));

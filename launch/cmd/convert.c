@@ -26,16 +26,14 @@ static oct_status find_output(conversion *c)
         const char *path = c->args->option[OUTPUT].text;
         bool replaces = false;
         OCT_TRY(oct_model_probe(path, &replaces));
-        OCT_CHECK(!oct_file_exists(path) || replaces, OCT_USAGE,
-                  "command line: -o %s: already exists and is not an int8 model; choose another "
-                  "file name",
-                  path);
+        OCT_CHECK_ARGS(!oct_file_exists(path) || replaces,
+                       "-o %s: already exists and is not an int8 model; choose another file name",
+                       path);
         return oct_strdup(&c->output, path);
     }
     OCT_TRY(oct_run_folder_of(c->subject.checkpoint.path, &folder));
-    OCT_CHECK(folder, OCT_USAGE,
-              "command line: this checkpoint is not in a run folder; name the output with -o "
-              "MODEL.int8.h5");
+    OCT_CHECK_ARGS(folder,
+                   "this checkpoint is not in a run folder; name the output with -o MODEL.int8.h5");
     return oct_run_path(folder, "model.int8.h5", &c->output);
 }
 

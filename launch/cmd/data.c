@@ -366,10 +366,9 @@ static oct_status write_preview(const oct_args *args, const oct_recipe *recipe,
 {
     const char *file = args->option[PREVIEW].text;
     OCT_OWNED(oct_text_free) oct_text page = {0};
-    OCT_CHECK(oct_page_is_name(file), OCT_USAGE,
-              "command line: --preview %s: the sheet is an HTML page; give it a name that ends in "
-              ".html",
-              file);
+    OCT_CHECK_ARGS(oct_page_is_name(file),
+                   "--preview %s: the sheet is an HTML page; give it a name that ends in .html",
+                   file);
     OCT_TRY(oct_data_sheet(recipe, data, oct_option_count(args, SAMPLES, SAMPLES_STANDARD), &page));
     OCT_TRY(oct_file_write(file, page.data, page.length));
     args->json ? oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file))
@@ -383,16 +382,15 @@ static oct_status run_data(const oct_args *args)
     OCT_OWNED(oct_dataset_close) oct_dataset train = {0}, test = {0};
     oct_file_kind kind;
     const bool previews = args->option[PREVIEW].given;
-    OCT_CHECK(previews || !args->option[SAMPLES].given, OCT_USAGE,
-              "command line: --samples is for --preview; write --preview FILE.html too");
+    OCT_CHECK_ARGS(previews || !args->option[SAMPLES].given,
+                   "--samples is for --preview; write --preview FILE.html too");
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (!oct_data_is(args->word[0])) {
         OCT_TRY(oct_file_kind_of(args->word[0], &kind));
-        OCT_CHECK(
-            kind == OCT_FILE_RECIPE, OCT_USAGE,
-            "command line: %s is no recipe (%s); data takes one, such as the recipe.yaml of a "
-            "run, or the data themselves",
-            args->word[0], oct_file_kind_name(kind));
+        OCT_CHECK_ARGS(kind == OCT_FILE_RECIPE,
+                       "%s is no recipe (%s); data takes one, such as the recipe.yaml of a run, or "
+                       "the data themselves",
+                       args->word[0], oct_file_kind_name(kind));
     }
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     omp_set_num_threads((int)oct_machine_cores());

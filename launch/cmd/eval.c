@@ -123,10 +123,10 @@ static oct_status open_subject(evaluation *e)
     e->subject.keys = e->args->word + 1;
     e->subject.num_keys = e->args->num_words - 1;
     OCT_TRY(oct_subject_read_recipe(&e->subject, e->args->option[DATA].text));
-    OCT_CHECK(!e->subject.no_data, OCT_USAGE,
-              "command line: --data is missing: a program made %s, so no recipe in it names the "
-              "data; write octet eval %s --data PATH",
-              e->subject.path, e->subject.path);
+    OCT_CHECK_ARGS(!e->subject.no_data,
+                   "--data is missing: a program made %s, so no recipe in it names the data; write "
+                   "octet eval %s --data PATH",
+                   e->subject.path, e->subject.path);
     return replace_metrics(e);
 }
 
@@ -221,10 +221,10 @@ static oct_status eval_in_session(evaluation *e)
     OCT_TRY(oct_session_agree(e->session, check_data(&e->subject)));
     OCT_TRY(evaluate_subject(e));
     const double accuracy = oct_scores_accuracy(&e->scores);
-    OCT_CHECK(accuracy >= 0 || e->required < 0, OCT_USAGE,
-              "command line: --require is a percentage of right answers, and data.goal of %s has "
-              "none; leave it out",
-              e->subject.path);
+    OCT_CHECK_ARGS(
+        accuracy >= 0 || e->required < 0,
+        "--require is a percentage of right answers, and data.goal of %s has none; leave it out",
+        e->subject.path);
     const oct_outputs *o = &e->outputs;
     const oct_output_rows rows = {o->y, o->row, o->goals};
     for (int i = 0; i < e->scores.num_metrics; i++)
@@ -244,13 +244,12 @@ static oct_status run_eval(const oct_args *args)
     evaluation e = {.session = &session, .args = args, .required = -1};
     const char *required = args->option[REQUIRE].text;
     if (required) {
-        OCT_CHECK(oct_parse_f64(required, &e.required) && e.required >= 0 && e.required <= 100,
-                  OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100",
-                  required);
-        OCT_CHECK(e.required == 0 || e.required > 1, OCT_USAGE,
-                  "command line: --require '%s': would be met by guessing; it is a percentage: "
-                  "write 95 for 0.95",
-                  required);
+        OCT_CHECK_ARGS(oct_parse_f64(required, &e.required) && e.required >= 0 && e.required <= 100,
+                       "--require '%s': must be a percentage from 0 to 100", required);
+        OCT_CHECK_ARGS(
+            e.required == 0 || e.required > 1,
+            "--require '%s': would be met by guessing; it is a percentage: write 95 for 0.95",
+            required);
     }
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, eval_in_session(&e));

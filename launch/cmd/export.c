@@ -39,24 +39,20 @@ static oct_status check_place(const exporting *e, const char *path, bool beside)
 {
     const bool allowed = e->args->option[FORCE].given || !oct_file_exists(path);
     struct stat file, output;
-    OCT_CHECK(allowed, OCT_USAGE,
-              "command line: -o %s: %s%salready exists; choose another file name, or --force to "
-              "overwrite it",
-              e->args->option[OUTPUT].text, beside ? path : "",
-              beside ? ", which goes with it, " : "");
-    OCT_CHECK(stat(e->args->word[0], &file) != 0 || stat(path, &output) != 0 ||
-                  file.st_dev != output.st_dev || file.st_ino != output.st_ino,
-              OCT_USAGE,
-              "command line: -o %s: is the file that is exported; choose another file name", path);
+    OCT_CHECK_ARGS(
+        allowed, "-o %s: %s%salready exists; choose another file name, or --force to overwrite it",
+        e->args->option[OUTPUT].text, beside ? path : "", beside ? ", which goes with it, " : "");
+    OCT_CHECK_ARGS(stat(e->args->word[0], &file) != 0 || stat(path, &output) != 0 ||
+                       file.st_dev != output.st_dev || file.st_ino != output.st_ino,
+                   "-o %s: is the file that is exported; choose another file name", path);
     return oct_file_check_place(path);
 }
 
 /* Chooses all paths: "NAME.onnx.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME. */
 static oct_status choose_paths(exporting *e)
 {
-    OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
-              "command line: -o is missing; name the file to write, such as -o model%s",
-              e->format->suffix);
+    OCT_CHECK_ARGS(e->args->option[OUTPUT].given,
+                   "-o is missing; name the file to write, such as -o model%s", e->format->suffix);
     const char *path = e->args->option[OUTPUT].text, *suffix = e->format->suffix;
     size_t length = strlen(path);
     if (length > strlen(suffix) && strcmp(path + length - strlen(suffix), suffix) == 0)
@@ -86,24 +82,23 @@ static oct_status check_kind(exporting *e)
                           &e->subject.kind));
     const bool model = e->subject.kind == OCT_FILE_MODEL;
     const bool fits = model ? e->format->write_model != NULL : e->format->write_network != NULL;
-    OCT_CHECK(fits, OCT_USAGE, "command line: --format %s: is for %s, but %s is %s",
-              e->format->name, model ? "checkpoints and run folders" : "int8 models", path,
-              model ? "an int8 model"
-                    : "a checkpoint or a run folder; give the model.int8.h5 of its run");
-    OCT_CHECK(model || !e->args->option[ALL_VALUES].given, OCT_USAGE,
-              "command line: --all-values is for int8 models, whose codes it shows; %s is none",
-              path);
-    OCT_CHECK(e->format->choices || !e->args->option[ALL_VALUES].given, OCT_USAGE,
-              "command line: --all-values is for --format onnx and tflite");
-    OCT_CHECK((model && e->format->processors) || !e->args->option[PROCESSOR].given, OCT_USAGE,
-              "command line: --processor is for --format onnx of int8 models; leave it out");
-    OCT_CHECK(!e->args->option[CODES].given || e->format->hands_over_codes, OCT_USAGE,
-              "command line: --codes is for formats whose inputs and outputs may be codes, as "
-              "tflite's; --format %s has floats",
-              e->format->name);
-    OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
-              "command line: --pixels is for --format onnx, tflite and c; leave it out for %s",
-              e->format->name);
+    OCT_CHECK_ARGS(fits, "--format %s: is for %s, but %s is %s", e->format->name,
+                   model ? "checkpoints and run folders" : "int8 models", path,
+                   model ? "an int8 model"
+                         : "a checkpoint or a run folder; give the model.int8.h5 of its run");
+    OCT_CHECK_ARGS(model || !e->args->option[ALL_VALUES].given,
+                   "--all-values is for int8 models, whose codes it shows; %s is none", path);
+    OCT_CHECK_ARGS(e->format->choices || !e->args->option[ALL_VALUES].given,
+                   "--all-values is for --format onnx and tflite");
+    OCT_CHECK_ARGS((model && e->format->processors) || !e->args->option[PROCESSOR].given,
+                   "--processor is for --format onnx of int8 models; leave it out");
+    OCT_CHECK_ARGS(!e->args->option[CODES].given || e->format->hands_over_codes,
+                   "--codes is for formats whose inputs and outputs may be codes, as tflite's; "
+                   "--format %s has floats",
+                   e->format->name);
+    OCT_CHECK_ARGS(!e->args->option[PIXELS].given || e->format->runs,
+                   "--pixels is for --format onnx, tflite and c; leave it out for %s",
+                   e->format->name);
     return OCT_OK;
 }
 
@@ -117,9 +112,9 @@ static oct_status choose_weights(exporting *e)
     e->job.signed_weights =
         here ? oct_isa_has(isa, OCT_ISA_AVXVNNI) || oct_isa_has(isa, OCT_ISA_AVX512VNNI)
              : strcmp(name, "vnni") == 0;
-    OCT_CHECK(here || e->job.signed_weights || strcmp(name, "any") == 0, OCT_USAGE,
-              "command line: --processor %s: is none; it is any, vnni or here",
-              oct_show(name, strlen(name)).text);
+    OCT_CHECK_ARGS(here || e->job.signed_weights || strcmp(name, "any") == 0,
+                   "--processor %s: is none; it is any, vnni or here",
+                   oct_show(name, strlen(name)).text);
     return OCT_OK;
 }
 
@@ -244,8 +239,7 @@ static oct_status export_subject(exporting *e)
     const char *format = e->args->option[FORMAT].text;
     char names[OCT_REGISTRY_CHOICE_BYTES];
     oct_registry_choice(&oct_export_format_table, " or ", names);
-    OCT_CHECK(format, OCT_USAGE,
-              "command line: --format is missing; write --format NAME, where NAME is %s", names);
+    OCT_CHECK_ARGS(format, "--format is missing; write --format NAME, where NAME is %s", names);
     e->format = oct_registry_find(&oct_export_format_table, format);
     if (!e->format) {
         oct_fail_clear();

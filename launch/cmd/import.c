@@ -230,8 +230,7 @@ static oct_status check_folder(const char *folder)
         OCT_TRY(oct_run_path(folder, names[i], &path));
         const bool there = oct_file_exists(path);
         oct_free(&path);
-        OCT_CHECK(!there, OCT_USAGE, "command line: -o %s: holds %s already; choose another folder",
-                  folder, names[i]);
+        OCT_CHECK_ARGS(!there, "-o %s: holds %s already; choose another folder", folder, names[i]);
     }
     return OCT_OK;
 }
@@ -243,9 +242,9 @@ static oct_status run_import(const oct_args *args)
     oct_status status = OCT_OK;
     if (args->option[OUTPUT].given) OCT_TRY(check_folder(args->option[OUTPUT].text));
     if (size)
-        OCT_CHECK(oct_augment_size(size, &m.h, &m.w), OCT_USAGE,
-                  "command line: --size %s: is no size such as 224 or, height first, 224x160",
-                  oct_show(size, strlen(size)).text);
+        OCT_CHECK_ARGS(oct_augment_size(size, &m.h, &m.w),
+                       "--size %s: is no size such as 224 or, height first, 224x160",
+                       oct_show(size, strlen(size)).text);
     OCT_TRY_OUT(oct_onnx_load(m.path, &m.bytes, &m.size));
     const oct_onnx_source source = {.path = m.path, .bytes = m.bytes, .size = m.size};
     OCT_TRY_OUT(oct_onnx_read_bytes(&m.graph, &source));

@@ -399,14 +399,13 @@ static oct_status run_inspect(const oct_args *args)
     bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
     oct_file_kind kind;
     const bool dot = args->option[DOT].given, device = args->option[DEVICE].given;
-    OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: use --graph or --tree, not both");
-    OCT_CHECK(graph || !dot, OCT_USAGE, "command line: --dot is for --graph; use --graph --dot");
-    OCT_CHECK(!data || graph || tree, OCT_USAGE,
-              "command line: --data is for --graph and --tree; nothing else needs the data");
-    OCT_CHECK(!device || !(graph || tree), OCT_USAGE,
-              "command line: use --device, --graph or --tree, not several");
-    OCT_CHECK(args->num_words == 1 || !(graph || tree), OCT_USAGE,
-              "command line: '%s': --graph and --tree take no keys", args->word[1]);
+    OCT_CHECK_ARGS(!graph || !tree, "use --graph or --tree, not both");
+    OCT_CHECK_ARGS(graph || !dot, "--dot is for --graph; use --graph --dot");
+    OCT_CHECK_ARGS(!data || graph || tree,
+                   "--data is for --graph and --tree; nothing else needs the data");
+    OCT_CHECK_ARGS(!device || !(graph || tree), "use --device, --graph or --tree, not several");
+    OCT_CHECK_ARGS(args->num_words == 1 || !(graph || tree),
+                   "'%s': --graph and --tree take no keys", args->word[1]);
     if (graph || tree)
         return oct_print_view(args,
                               dot     ? OCT_VIEW_DOT
@@ -414,10 +413,10 @@ static oct_status run_inspect(const oct_args *args)
                                       : OCT_VIEW_TREE,
                               data);
     OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_CHECK(kind == OCT_FILE_MODEL || !device, OCT_USAGE,
-              "command line: --device is for int8 models; %s is none", path);
-    OCT_CHECK(kind == OCT_FILE_RECIPE || args->num_words == 1, OCT_USAGE,
-              "command line: '%s': keys are for recipes; %s is none", args->word[1], path);
+    OCT_CHECK_ARGS(kind == OCT_FILE_MODEL || !device, "--device is for int8 models; %s is none",
+                   path);
+    OCT_CHECK_ARGS(kind == OCT_FILE_RECIPE || args->num_words == 1,
+                   "'%s': keys are for recipes; %s is none", args->word[1], path);
     switch (kind) {
     case OCT_FILE_CHECKPOINT:
         return inspect_checkpoint(path, args->json);

@@ -21,10 +21,10 @@ static oct_status build_model(oct_subject *s, const char *path, oct_view view,
 {
     const oct_recipe *r = &s->recipe;
     bool prepared = false;
-    OCT_CHECK(s->kind != OCT_FILE_MODEL, OCT_USAGE,
-              "command line: %s is an int8 model, whose modules are steps of a program now; octet "
-              "inspect without --graph and --tree shows them, and --graph --dot draws them",
-              path);
+    OCT_CHECK_ARGS(s->kind != OCT_FILE_MODEL,
+                   "%s is an int8 model, whose modules are steps of a program now; octet inspect "
+                   "without --graph and --tree shows them, and --graph --dot draws them",
+                   path);
     if (s->kind == OCT_FILE_RECIPE) {
         OCT_TRY(read_recipe(s, path, data_path));
     } else {

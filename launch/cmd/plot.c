@@ -109,12 +109,11 @@ static oct_status read_words(request *r, const oct_args *args)
     for (size_t i = 1; i < args->num_words; i++) {
         const char *word = args->word[i];
         if (is_known_key(r, word)) {
-            OCT_CHECK(r->keys < KEYS_MAX, OCT_USAGE, "command line: at most %d figures at a time",
-                      KEYS_MAX);
+            OCT_CHECK_ARGS(r->keys < KEYS_MAX, "at most %d figures at a time", KEYS_MAX);
             r->key[r->keys++] = word;
         } else {
             if (stat(word, &info) != 0) return report_unknown_word(r, word);
-            OCT_CHECK(r->runs < RUNS_MAX, OCT_USAGE, "command line: %s: two runs at most", word);
+            OCT_CHECK_ARGS(r->runs < RUNS_MAX, "%s: two runs at most", word);
             OCT_TRY(open_run(r, word));
         }
     }

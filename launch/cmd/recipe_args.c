@@ -194,9 +194,9 @@ static oct_status list_overrides(overrides *o, const oct_args *args, bool onnx)
     oct_data_found found = {0};
     *o = (overrides){0};
     if (data) {
-        OCT_CHECK(!is_given(args, "data.path="), OCT_USAGE,
-                  "command line: %s and data.path: both name the data; leave one out",
-                  oct_show(data, strlen(data)).text);
+        OCT_CHECK_ARGS(!is_given(args, "data.path="),
+                       "%s and data.path: both name the data; leave one out",
+                       oct_show(data, strlen(data)).text);
         OCT_CHECK(access(data, R_OK) == 0, OCT_DATA,
                   "%s: there are no such data; name a folder or file of a data set, or write "
                   "key=value",
@@ -229,10 +229,9 @@ static oct_status read_onnx_recipe(oct_recipe *recipe, const oct_args *args, ove
     OCT_OWNED(oct_onnx_free) oct_onnx_graph graph = {0};
     OCT_OWNED(oct_text_free) oct_text text = {0};
     size_t size;
-    OCT_CHECK(data_word(args) || is_given(args, "data.path="), OCT_USAGE,
-              "command line: %s alone has no data to watch; name them after it: octet calibrate "
-              "%s pictures",
-              path, path);
+    OCT_CHECK_ARGS(data_word(args) || is_given(args, "data.path="),
+                   "%s alone has no data to watch; name them after it: octet calibrate %s pictures",
+                   path, path);
     OCT_TRY(oct_onnx_load(path, &bytes, &size));
     const oct_onnx_source source = {.path = path, .bytes = bytes, .size = size};
     OCT_TRY(oct_onnx_read_bytes(&graph, &source));

@@ -54,7 +54,7 @@ static oct_status print_shipped(const oct_shipped *list, const char *wanted)
         return OCT_OK;
     }
     const char *near = oct_shipped_nearest(list, wanted);
-    OCT_CHECK(near, OCT_USAGE, "command line: no recipe '%s'; octet recipes lists them", wanted);
+    OCT_CHECK_ARGS(near, "no recipe '%s'; octet recipes lists them", wanted);
     return oct_fail(OCT_USAGE, "command line: no recipe '%s'; did you mean '%s'?", wanted, near);
 }
 

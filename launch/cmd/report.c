@@ -11,10 +11,9 @@ static oct_status run_report(const oct_args *args)
     const char *path = args->option[OUTPUT].given ? args->option[OUTPUT].text : "report.html";
     OCT_OWNED(oct_text_free) oct_text text = {0};
     /* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
-    OCT_CHECK(!oct_file_exists(path) || oct_page_is_name(path), OCT_USAGE,
-              "command line: -o %s: already exists and does not end in .html; choose another file "
-              "name",
-              path);
+    OCT_CHECK_ARGS(!oct_file_exists(path) || oct_page_is_name(path),
+                   "-o %s: already exists and does not end in .html; choose another file name",
+                   path);
     OCT_TRY(oct_page_text(&text, first, second, args->allow_large));
     OCT_TRY(oct_file_write(path, text.data, text.length));
     if (args->json)

@@ -165,12 +165,12 @@ static oct_status run_path(running *r, const char *path)
     const int64_t most = data.format->sample_name ? oct_max_i64(data.count - first, 1) : 1;
     const int64_t count = oct_option_count(args, COUNT, most);
     OCT_CHECK(data.count > 0, OCT_DATA, "%s: holds no images", path);
-    OCT_CHECK(first < data.count && count <= data.count - first, OCT_USAGE,
-              "command line: --index and --count ask for images %" PRId64 " to %" PRId64
-              ", but %s holds images 0 to %" PRId64,
-              first, first + count - 1, path, data.count - 1);
-    OCT_CHECK(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1), OCT_USAGE,
-              "command line: --output is for one image; name one PATH and write --count 1");
+    OCT_CHECK_ARGS(first < data.count && count <= data.count - first,
+                   "--index and --count ask for images %" PRId64 " to %" PRId64
+                   ", but %s holds images 0 to %" PRId64,
+                   first, first + count - 1, path, data.count - 1);
+    OCT_CHECK_ARGS(!args->option[OUTPUT].given || (count == 1 && count_paths(args) == 1),
+                   "--output is for one image; name one PATH and write --count 1");
     OCT_TRY(oct_model_check_work(r->model, r->done + count, args->allow_large, path));
     report_choices(r, &data, path, count);
     for (int64_t i = first; i < first + count; i++) {
@@ -198,10 +198,9 @@ static oct_status prepare_input(running *r)
     OCT_TRY(status);
     oct_recipe_augment(&r->recipe, OCT_TEST, &r->augment);
     r->kind = oct_answer_kind_of(&r->recipe, r->answer.in, r->answer.out);
-    OCT_CHECK(!r->args->option[OUTPUT].given || r->kind->draw, OCT_USAGE,
-              "command line: --output writes a map of classes, but data.goal of %s is %s; leave "
-              "it out",
-              path, oct_registry_name(&oct_goal_kind_table, r->recipe.data_goal));
+    OCT_CHECK_ARGS(!r->args->option[OUTPUT].given || r->kind->draw,
+                   "--output writes a map of classes, but data.goal of %s is %s; leave it out",
+                   path, oct_registry_name(&oct_goal_kind_table, r->recipe.data_goal));
     r->wanted =
         (oct_image_wanted){.h = in->h,
                            .w = in->w,
@@ -227,8 +226,8 @@ static oct_status run_int8_model(const oct_args *args)
     oct_model model = {0};
     running r = {.args = args, .model = &model};
     oct_status status = OCT_OK;
-    OCT_CHECK(count_paths(args) > 0, OCT_USAGE,
-              "command line: --input is missing; write octet run %s --input PATH", path);
+    OCT_CHECK_ARGS(count_paths(args) > 0, "--input is missing; write octet run %s --input PATH",
+                   path);
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&model, path, args->allow_large));
     OCT_TRY_OUT(oct_model_check_runnable(&model, path));

@@ -23,10 +23,10 @@ static oct_status open_checkpoint(survey *s)
     /* Only a table is replaced: a mistyped name must not cost a file, nor may it be found after the measurement. */
     if (output && oct_file_exists(output)) {
         OCT_TRY(oct_sensitivity_is(output, &is_table));
-        OCT_CHECK(is_table, OCT_USAGE,
-                  "command line: -o %s: already exists and is not a sensitivity table; choose "
-                  "another file name",
-                  output);
+        OCT_CHECK_ARGS(
+            is_table,
+            "-o %s: already exists and is not a sensitivity table; choose another file name",
+            output);
     }
     OCT_TRY(oct_subject_open(&s->subject, s->args->word[0],
                              OCT_FILE_CHECKPOINT | OCT_FILE_RUN_FOLDER,

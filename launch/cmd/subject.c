@@ -41,9 +41,8 @@ static oct_status read_program_recipe(oct_subject *s, const char *data_path)
 oct_status oct_subject_read_recipe(oct_subject *s, const char *data_path)
 {
     if (oct_subject_is_programs(s)) return read_program_recipe(s, data_path);
-    OCT_CHECK(s->num_keys == 0, OCT_USAGE,
-              "command line: '%s': the recipe in %s says what its data are; leave it out",
-              s->keys[0], s->path);
+    OCT_CHECK_ARGS(s->num_keys == 0, "'%s': the recipe in %s says what its data are; leave it out",
+                   s->keys[0], s->path);
     if (s->kind != OCT_FILE_MODEL)
         return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data_path);
     OCT_TRY(oct_job_model_recipe(&s->recipe, s->path, &s->model, data_path));

@@ -200,10 +200,10 @@ static oct_status verify_model(const findings *f)
                     "that the model computes with");
     OCT_TRY(verify_golden(f, &s.model));
     if (f->args->option[GOLDEN_ONLY].given) return OCT_OK;
-    OCT_CHECK(of_recipe || s.model.certificate.images > 0 || !f->data_path, OCT_USAGE,
-              "command line: --data: %s has no certificate, so there is nothing to compare "
-              "test data with; leave it out, or measure with octet eval",
-              s.path);
+    OCT_CHECK_ARGS(of_recipe || s.model.certificate.images > 0 || !f->data_path,
+                   "--data: %s has no certificate, so there is nothing to compare test data with; "
+                   "leave it out, or measure with octet eval",
+                   s.path);
     if (!of_recipe && s.model.certificate.images == 0) return OCT_OK;
     OCT_TRY(oct_subject_read_recipe(&s, f->data_path));
     if (!of_recipe && s.model.certificate.qat_accuracy < 0) s.recipe.data_goal = OCT_GOAL_NONE;
@@ -226,8 +226,8 @@ static oct_status verify_checkpoint(const findings *f)
     char hex[65];
     /* First: a damaged model passes for a checkpoint until it is opened. */
     OCT_TRY(oct_checkpoint_open(&s.checkpoint, s.path));
-    OCT_CHECK(!f->args->option[GOLDEN_ONLY].given, OCT_USAGE,
-              "command line: --golden-only is for int8 models, and %s is a checkpoint", s.path);
+    OCT_CHECK_ARGS(!f->args->option[GOLDEN_ONLY].given,
+                   "--golden-only is for int8 models, and %s is a checkpoint", s.path);
     oct_sha256(checkpoint->bytes, checkpoint->size, digest);
     VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex));
     OCT_TRY(oct_subject_read_recipe(&s, f->data_path));
@@ -243,10 +243,10 @@ static oct_status run_verify(const oct_args *args)
 {
     oct_file_kind kind;
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
-    OCT_CHECK(kind == OCT_FILE_MODEL || kind == OCT_FILE_CHECKPOINT, OCT_USAGE,
-              "command line: %s is a %s; verify takes a checkpoint or an int8 model%s",
-              args->word[0], oct_file_kind_name(kind),
-              kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
+    OCT_CHECK_ARGS(kind == OCT_FILE_MODEL || kind == OCT_FILE_CHECKPOINT,
+                   "%s is a %s; verify takes a checkpoint or an int8 model%s", args->word[0],
+                   oct_file_kind_name(kind),
+                   kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
     findings f = {args, args->option[DATA].text, json_array(), json_array()};
     omp_set_num_threads((int)oct_machine_cores());
     return end_findings(&f, oct_file_kind_name(kind),

@@ -40,8 +40,8 @@ static oct_status read_list(json_t **list, const char *name, json_t **entry)
         if (count < NAMES_MAX) names[count++] = text_of(each, "name");
         if (name && strcmp(text_of(each, "name"), name) == 0) *entry = each;
     }
-    OCT_CHECK(!name || *entry, OCT_USAGE, "command line: the zoo has no '%s'; %s", name,
-              oct_did_you_mean(hint, name, names, count, "octet zoo lists its networks"));
+    OCT_CHECK_ARGS(!name || *entry, "the zoo has no '%s'; %s", name,
+                   oct_did_you_mean(hint, name, names, count, "octet zoo lists its networks"));
     return OCT_OK;
 }
 
@@ -115,18 +115,18 @@ static oct_status zoo_recipe(oct_recipe *recipe, const oct_args *args)
     size_t i, count = 1;
     json_auto_t *list = NULL;
     json_t *entry = NULL, *change;
-    OCT_CHECK(args->num_words > 1 && strcmp(args->word[0], "make") == 0, OCT_USAGE,
-              "command line: NAME is missing; usage: octet zoo make NAME [key=value ...]");
+    OCT_CHECK_ARGS(args->num_words > 1 && strcmp(args->word[0], "make") == 0,
+                   "NAME is missing; usage: octet zoo make NAME [key=value ...]");
     OCT_TRY(read_list(&list, args->word[1], &entry));
     snprintf(output, sizeof output, "output=runs/zoo/%.64s", args->word[1]);
     json_array_foreach(json_object_get(entry, "changes"), i, change) if (count < OCT_COUNT(word))
         word[count++] = json_string_value(change);
     for (i = 2; i < args->num_words && count < OCT_COUNT(word); i++) {
         snprintf(key, sizeof key, " %.*s,", (int)strcspn(args->word[i], "="), args->word[i]);
-        OCT_CHECK(strstr(FREE_KEYS ",", key), OCT_USAGE,
-                  "command line: '%s': octet zoo make takes" FREE_KEYS
-                  ", which change no bit; octet train takes all keys",
-                  args->word[i]);
+        OCT_CHECK_ARGS(strstr(FREE_KEYS ",", key),
+                       "'%s': octet zoo make takes" FREE_KEYS
+                       ", which change no bit; octet train takes all keys",
+                       args->word[i]);
         word[strcmp(key, " output,") == 0 ? 0 : count++] = args->word[i];
     }
     snprintf(path, sizeof path, "%s/%s.yaml", oct_shared_folder("recipes", folder),
@@ -195,8 +195,8 @@ static oct_status run_zoo(const oct_args *args)
             status = oct_session_agree(&session, result ? compare_result(args, result) : OCT_OK);
         return oct_session_end(&session, status);
     }
-    OCT_CHECK(args->num_words < 2, OCT_USAGE, "command line: unexpected argument '%s'; usage: %s",
-              args->word[1], oct_command_zoo.usage);
+    OCT_CHECK_ARGS(args->num_words < 2, "unexpected argument '%s'; usage: %s", args->word[1],
+                   oct_command_zoo.usage);
     OCT_TRY(read_list(&list, args->word[0], &entry));
     if (args->json)
         oct_print_json(json_incref(entry ? entry : list));

@@ -246,11 +246,11 @@ static const double version_within_s = 5, answers_within_s = 10;
 static oct_status check_load(int64_t ranks, int64_t threads)
 {
     const int64_t cores = oct_machine_cores(), most = cores * RANKS_A_CORE;
-    OCT_CHECK(ranks <= most || ranks <= RANKS_ALWAYS, OCT_USAGE,
-              "command line: --ranks %lld on %lld core%s: more than %d for each would mostly wait; "
-              "use --ranks %lld, which gives the same bits",
-              (long long)ranks, (long long)cores, cores == 1 ? "" : "s", RANKS_A_CORE,
-              (long long)cores);
+    OCT_CHECK_ARGS(ranks <= most || ranks <= RANKS_ALWAYS,
+                   "--ranks %lld on %lld core%s: more than %d for each would mostly wait; use "
+                   "--ranks %lld, which gives the same bits",
+                   (long long)ranks, (long long)cores, cores == 1 ? "" : "s", RANKS_A_CORE,
+                   (long long)cores);
     if (ranks * threads > cores)
         oct_log(
             OCT_LOG_WARN,
@@ -278,8 +278,8 @@ static oct_status read_hosts(launch *l)
     const oct_ranks_request *request = l->request;
     oct_mpirun_job *job = &l->start.job;
     l->hosts.file = -1;
-    OCT_CHECK(!request->hostfile || !request->hosts, OCT_USAGE,
-              "command line: --hostfile and --hosts cannot be used together");
+    OCT_CHECK_ARGS(!request->hostfile || !request->hosts,
+                   "--hostfile and --hosts cannot be used together");
     if (request->hostfile) OCT_TRY(oct_rank_hosts_read(&l->hosts, request->hostfile));
     if (request->hosts) OCT_TRY(oct_rank_hosts_parse(&l->hosts, request->hosts));
     /* Batch systems and Open MPI's own settings name hosts beyond this one to mpirun. */
@@ -294,17 +294,15 @@ static oct_status read_hosts(launch *l)
     job->beyond = l->start.allocation || oct_rank_hosts_beyond(&l->hosts);
     job->ranks = request->ranks;
     if (l->hosts.count == 0) {
-        OCT_CHECK(job->ranks > 0, OCT_USAGE,
-                  "command line: --restart is for several ranks; add --ranks N");
+        OCT_CHECK_ARGS(job->ranks > 0, "--restart is for several ranks; add --ranks N");
         return OCT_OK;
     }
     const int64_t slots = oct_rank_hosts_slots(&l->hosts);
     if (job->ranks == 0) job->ranks = slots;
-    OCT_CHECK(job->ranks <= slots, OCT_USAGE,
-              "command line: --ranks %lld, but %s has slots for %lld; name more, or leave --ranks "
-              "out",
-              (long long)job->ranks, request->hostfile ? request->hostfile : "--hosts",
-              (long long)slots);
+    OCT_CHECK_ARGS(job->ranks <= slots,
+                   "--ranks %lld, but %s has slots for %lld; name more, or leave --ranks out",
+                   (long long)job->ranks, request->hostfile ? request->hostfile : "--hosts",
+                   (long long)slots);
     return OCT_OK;
 }
 
@@ -434,9 +432,8 @@ oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *reque
 {
     int rank, size;
     launch l = {.args = args, .request = request, .step = -1};
-    OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
-              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
-              "of them");
+    OCT_CHECK_ARGS(!oct_launched(&rank, &size),
+                   "--ranks cannot be used under mpirun or another launcher; use only one of them");
     oct_ranks_listen();
     oct_machine_unbind();
     oct_status status = prepare_launch(&l);

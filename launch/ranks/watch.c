@@ -388,8 +388,7 @@ oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
     const char *argv[OCT_ARGS_MAX + OCT_MPIRUN_WORDS];
     char number[24], table[64];
     int ends[OCT_RELAY_STREAMS];
-    OCT_CHECK(start->job.args->argc <= OCT_ARGS_MAX, OCT_USAGE,
-              "command line: more than %d arguments", OCT_ARGS_MAX);
+    OCT_CHECK_ARGS(start->job.args->argc <= OCT_ARGS_MAX, "more than %d arguments", OCT_ARGS_MAX);
     if (oct_rank_table_create(start->job.ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
     oct_mpirun_environment(&start->mpirun, &start->job);
     oct_mpirun_command(&start->mpirun, &start->job, number, argv, OCT_COUNT(argv));
