@@ -75,7 +75,6 @@ int64_t oct_machine_memory(void)
     return lesser_limit(left, bytes_left_of_limit(RLIMIT_DATA, "VmData:"));
 }
 
-/* Asks the nearest folder above that exists. */
 int64_t oct_machine_disk(const char *folder)
 {
     char path[LONGEST_PATH];

@@ -150,7 +150,7 @@ int oct_failure_exit(oct_status status)
 void oct_failure_print(oct_status status, int argc, char **argv)
 {
     if (silent || status == OCT_OK || (status == OCT_PEER && oct_error_count() == 0)) return;
-    oct_text out = {0};
+    OCT_OWNED(oct_text_free) oct_text out = {0};
     /* Without memory for the text the sentence goes out piece by piece. */
     if (compose_failure(&out, status, argc, argv) == OCT_OK) {
         oct_text_clean(out.data);
@@ -166,5 +166,4 @@ void oct_failure_print(oct_status status, int argc, char **argv)
         fprintf(stderr, "octet: error: %s\n", text);
     }
     fflush(stderr);
-    oct_text_free(&out);
 }

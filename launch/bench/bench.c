@@ -173,7 +173,7 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
 oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,
                                int64_t qat_steps)
 {
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     oct_status status = OCT_OK;
     *run = (oct_bench_run){0};
     OCT_TRY_OUT(make_data(bench, &run->data));
@@ -183,7 +183,6 @@ oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64
     OCT_TRY_OUT(oct_trainer_create(&run->trainer, &run->recipe, bench->session->group, &run->data,
                                    &run->data));
 out:
-    oct_text_free(&text);
     if (status != OCT_OK) oct_bench_run_end(run);
     return status;
 }

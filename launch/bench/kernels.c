@@ -172,12 +172,11 @@ static oct_status random_gradient(layer_product *p, uint8_t flip, void *block)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w;
-    float *grad_y = NULL;
+    OCT_OWNED(oct_free) float *grad_y = NULL;
     OCT_TRY(oct_alloc(block, (size_t)rows, p->plan.grad_row_bytes));
     OCT_TRY(random_floats(&grad_y, count_outputs(p), 2));
     if (numerics_of(p) != OCT_NUMERICS_INT8) {
         oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
-        oct_free(&grad_y);
         return OCT_OK;
     }
     /* More scales than samples or segments and their outputs; as factors they make codes from -126 to 126. */
@@ -190,7 +189,6 @@ static oct_status random_gradient(layer_product *p, uint8_t flip, void *block)
                                                     .factor = p->operand[SCALES],
                                                     .flip = flip,
                                                     .codes = *(void **)block});
-    oct_free(&grad_y);
     return OCT_OK;
 }
 
@@ -293,13 +291,12 @@ static void call_product(void *user)
 static oct_status time_calls(const oct_bench *bench, layer_product *p, double *each)
 {
     const int64_t rounds = bench->repetitions > 0 ? bench->repetitions : ROUNDS;
-    double *seconds = NULL;
+    OCT_OWNED(oct_free) double *seconds = NULL;
     OCT_TRY(oct_alloc(&seconds, (size_t)rounds, sizeof(double)));
     p->kind->call(p);
     for (int64_t i = 0; i < rounds; i++)
         seconds[i] = oct_time_call(call_product, p, ROUND_SECONDS);
     *each = oct_median(seconds, rounds);
-    oct_free(&seconds);
     return OCT_OK;
 }
 

@@ -440,7 +440,7 @@ static oct_status check_gradients(const oct_args *args)
 static oct_status run_check_command(const oct_args *args)
 {
     oct_file_kind kind;
-    oct_model model = {0};
+    OCT_OWNED(oct_model_free) oct_model model = {0};
     if (args->option[GRADIENTS].given) return check_gradients(args);
     OCT_TRY(oct_shipped_hint(args->word[0]));
     if (oct_data_is(args->word[0])) return check_recipe(args);
@@ -456,7 +456,6 @@ static oct_status run_check_command(const oct_args *args)
         "overrides, --ranks and --report are for recipes; %s is an int8 model", args->word[0]);
     OCT_TRY(oct_model_load(&model, args->word[0], args->allow_large));
     const int64_t steps = model.program.num_steps, in_float = model.certificate.num_fallbacks;
-    oct_model_free(&model);
     if (args->json)
         oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
                                  args->word[0], "steps", (json_int_t)steps, "float_layers",

@@ -226,11 +226,10 @@ static oct_status check_folder(const char *folder)
 {
     static const char *const names[] = {"model.onnx", "recipe.yaml"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
-        char *path = NULL;
+        OCT_OWNED(oct_free) char *path = NULL;
         OCT_TRY(oct_run_path(folder, names[i], &path));
-        const bool there = oct_file_exists(path);
-        oct_free(&path);
-        OCT_CHECK_ARGS(!there, "-o %s: holds %s already; choose another folder", folder, names[i]);
+        OCT_CHECK_ARGS(!oct_file_exists(path), "-o %s: holds %s already; choose another folder",
+                       folder, names[i]);
     }
     return OCT_OK;
 }

@@ -44,13 +44,12 @@ static oct_status print_shipped(const oct_shipped *list, const char *wanted)
 {
     for (size_t i = 0; i < list->count; i++) {
         const size_t length = strlen(list->name[i]);
-        char *text = NULL;
+        OCT_OWNED(oct_free) char *text = NULL;
         if (strncmp(wanted, list->name[i], length) != 0 ||
             (wanted[length] && strcmp(wanted + length, ".yaml") != 0))
             continue;
         OCT_TRY(read_shipped(list, i, &text));
         oct_print("%s", text);
-        oct_free(&text);
         return OCT_OK;
     }
     const char *near = oct_shipped_nearest(list, wanted);

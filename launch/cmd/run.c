@@ -223,7 +223,7 @@ static oct_status prepare_input(running *r)
 static oct_status run_int8_model(const oct_args *args)
 {
     const char *path = args->word[0], *input = args->option[INPUT].text;
-    oct_model model = {0};
+    OCT_OWNED(oct_model_free) oct_model model = {0};
     running r = {.args = args, .model = &model};
     oct_status status = OCT_OK;
     OCT_CHECK_ARGS(count_paths(args) > 0, "--input is missing; write octet run %s --input PATH",
@@ -245,7 +245,6 @@ out:
     oct_image_free(&r.image);
     oct_free(&r.x);
     oct_free(&r.y);
-    oct_model_free(&model);
     return status;
 }
 

@@ -145,6 +145,13 @@ int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int in
     return count_taps(h) * count_taps(w) * (s->in_c / s->groups) * s->out_c;
 }
 
+int64_t oct_step_multiply_adds(const oct_step *step)
+{
+    if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) return 0;
+    return oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
+                                  step->conv.input_step_w);
+}
+
 /* The gradient of a value is wanted when a step with weights is between it and an input of the
  * program. Each value is written by the step before all that use it. */
 static bool wants_gradient(const oct_program *program, int64_t end, int32_t value)
@@ -164,13 +171,11 @@ oct_multiply_adds oct_program_multiply_adds(const oct_program *program)
 {
     oct_multiply_adds work = {0};
     for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        int64_t one = oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
-                                             step->conv.input_step_w);
+        const int64_t one = oct_step_multiply_adds(&program->steps[i]);
         work.forward += one;
         work.grad_weight += one;
-        if (wants_gradient(program, i, step->input[0])) work.grad_input += one;
+        if (one > 0 && wants_gradient(program, i, program->steps[i].input[0]))
+            work.grad_input += one;
     }
     return work;
 }

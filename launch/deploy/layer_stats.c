@@ -20,14 +20,6 @@ enum { VERSION = 1, FEWEST_SAMPLES = 8 };
 /* Some seconds of a slow core, for three runs of each sample. */
 static const int64_t most_multiply_adds = (int64_t)1 << 36;
 
-static int64_t operations_of(const oct_step *step)
-{
-    const bool products = step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT;
-    return products ? 2 * oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h,
-                                                 step->conv.input_step_w)
-                    : 0;
-}
-
 typedef struct reading {
     oct_sample_subset subset;
     oct_meter meter;
@@ -115,8 +107,8 @@ static oct_status layer_json(const oct_layer_stats *stats, int64_t index,
         json_pack("{s:s, s:s, s:[I, I, I], s:o, s:o, s:I, s:I, s:I}", "path", step->name, "type",
                   type, "shape", (json_int_t)value->h, (json_int_t)value->w, (json_int_t)value->c,
                   "output", step->kind == OCT_STEP_FLOAT ? json_null() : output_json(value, f),
-                  "weight", weight, "operations", (json_int_t)operations_of(step), "weight_bytes",
-                  (json_int_t)oct_step_bytes(program, step), "output_bytes",
+                  "weight", weight, "operations", (json_int_t)(2 * oct_step_multiply_adds(step)),
+                  "weight_bytes", (json_int_t)oct_step_bytes(program, step), "output_bytes",
                   (json_int_t)oct_value_bytes(value));
     return OCT_OK;
 }
@@ -199,15 +191,13 @@ static oct_status add_findings(const oct_program *program, const oct_layer_figur
 static oct_status make_document(const oct_layer_stats *stats, int64_t images,
                                 const oct_layer_figures *figures, json_t **document)
 {
-    json_t *layers = json_array();
+    json_auto_t *layers = json_array();
     for (int64_t i = 0; i < stats->program->num_steps; i++) {
         json_t *layer;
-        const oct_status status = layer_json(stats, i, &figures[i], &layer);
-        if (status != OCT_OK) json_decref(layers);
-        OCT_TRY(status);
+        OCT_TRY(layer_json(stats, i, &figures[i], &layer));
         json_array_append_new(layers, layer);
     }
-    *document = json_pack("{s:i, s:I, s:s, s:o}", "schema_version", VERSION, "images",
+    *document = json_pack("{s:i, s:I, s:s, s:O}", "schema_version", VERSION, "images",
                           (json_int_t)images, "reference",
                           stats->start              ? "start"
                           : stats->reference->bytes ? "float_phase"
@@ -243,11 +233,11 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
     reading r = {0};
     oct_layer_survey survey = {
         .program = stats->program, .model = stats->model, .fetch = fetch_sample, .user = &r};
-    oct_layer_figures *figures = NULL;
+    OCT_OWNED(oct_free) oct_layer_figures *figures = NULL;
     *document = NULL;
     int64_t operations = 1;
     for (int64_t i = 0; i < stats->program->num_steps; i++)
-        operations += operations_of(&stats->program->steps[i]);
+        operations += 2 * oct_step_multiply_adds(&stats->program->steps[i]);
     const int64_t affordable = oct_max_i64(2 * most_multiply_adds / operations, FEWEST_SAMPLES);
     oct_status status = oct_sample_subset_create(&r.subset, stats->recipe, stats->data,
                                                  oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES));
@@ -260,7 +250,6 @@ oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collecti
     OCT_TRY_OUT(status);
     if (group->rank == 0) status = make_document(stats, survey.samples, figures, document);
 out:
-    oct_free(&figures);
     oct_module_destroy(&survey.reference);
     oct_sample_subset_free(&r.subset);
     return status;

@@ -136,9 +136,8 @@ oct_status oct_model_certify(oct_model *model, oct_training *t, const oct_data *
 
 oct_status oct_model_set_golden(oct_model *model, const oct_data *data, int64_t count)
 {
-    float *inputs = NULL, *at;
-    uint8_t *digests = NULL;
-    oct_status status = OCT_OK;
+    OCT_OWNED(oct_free) float *inputs = NULL;
+    OCT_OWNED(oct_free) uint8_t *digests = NULL;
     OCT_NEED(model && data);
     const oct_program *program = &model->program;
     OCT_CHECK(count >= 0 && count <= data->count && count <= OCT_MODEL_GOLDEN_MAX, OCT_USAGE,
@@ -147,26 +146,24 @@ oct_status oct_model_set_golden(oct_model *model, const oct_data *data, int64_t 
     for (int k = 0; k < program->num_inputs; k++)
         OCT_CHECK(k < OCT_INPUTS_MAX && data->input[k], OCT_USAGE,
                   "the array of input %d is missing (NULL)", k);
-    OCT_TRY_OUT(oct_alloc(&inputs, (size_t)(count * oct_inputs_numel(program)), sizeof *inputs));
-    OCT_TRY_OUT(oct_alloc(&digests, (size_t)(count * program->num_values), 32));
-    at = inputs;
+    OCT_TRY(oct_alloc(&inputs, (size_t)(count * oct_inputs_numel(program)), sizeof *inputs));
+    OCT_TRY(oct_alloc(&digests, (size_t)(count * program->num_values), 32));
+    float *at = inputs;
     for (int64_t i = 0; i < count; i++)
         for (int k = 0; k < program->num_inputs; k++) {
             const int64_t numel = oct_value_numel(&program->values[program->inputs[k]]);
             memcpy(at, data->input[k] + i * numel, (size_t)numel * sizeof *at);
             at += numel;
         }
-    OCT_TRY_OUT(oct_golden_digests(program, inputs, count, digests));
+    OCT_TRY(oct_golden_digests(program, inputs, count, digests));
     oct_free(&model->golden_input);
     oct_free(&model->golden_digest);
     model->golden_input = inputs;
     model->golden_digest = digests;
+    inputs = NULL;
+    digests = NULL;
     model->certificate.golden_count = count;
     return OCT_OK;
-out:
-    oct_free(&inputs);
-    oct_free(&digests);
-    return status;
 }
 
 oct_status oct_model_set_pixels(oct_model *model, const float *mean, const float *std, int n)

@@ -212,7 +212,7 @@ static size_t collect_answers(oct_rank_hosts *hosts, pid_t *asked)
 oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *dialect,
                               double patience_s)
 {
-    pid_t *asked;
+    OCT_OWNED(oct_free) pid_t *asked = NULL;
     OCT_TRY(oct_alloc(&asked, hosts->count, sizeof(*asked)));
     for (size_t i = 0; i < hosts->count; i++) {
         oct_rank_host *host = &hosts->host[i];
@@ -227,7 +227,6 @@ oct_status oct_rank_hosts_ask(oct_rank_hosts *hosts, const oct_mpirun_dialect *d
         hosts->host[i].silent = true;
         oct_spawn_end(asked[i]);
     }
-    oct_free(&asked);
     return OCT_OK;
 }
 

@@ -215,7 +215,6 @@ static bool has_passed(const oct_relay *relay, const char *text)
     return true;
 }
 
-/* Passes on all that is left; a reader who takes nothing is waited for until somebody asks for the end. */
 void oct_relay_close(oct_relay *relay, bool (*asked)(void))
 {
     int looks = 0;

@@ -22,7 +22,7 @@ static bool names_recipe(const oct_args *args)
 
 oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
 {
-    oct_recipe recipe;
+    OCT_OWNED(oct_recipe_free) oct_recipe recipe = {0};
     const oct_command *command = oct_command_find(args->argv[1]);
     const bool has_reader = command && command->recipe;
     const bool reads = has_reader || names_recipe(args);
@@ -31,7 +31,6 @@ oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
         OCT_TRY(has_reader ? command->recipe(&recipe, args) : oct_recipe_of_args(&recipe, args));
         *wanted = (oct_ranks_wanted){
             recipe.threads, recipe.ranks_deadline > 0 ? recipe.ranks_deadline : OCT_DEADLINE_S};
-        oct_recipe_free(&recipe);
     }
     if (args->deadline > 0) wanted->deadline_s = (double)args->deadline;
     return OCT_OK;

@@ -97,14 +97,11 @@ static oct_status add_curves(json_t *curves, const oct_page_run *run, const char
     if (object) newest = json_object_get(newest, object);
     json_object_foreach(newest, key, value)
     {
-        oct_series series = {0};
+        OCT_OWNED(oct_series_free) oct_series series = {0};
         if (!json_is_number(value) || strlen(key) > OCT_NAME_BYTES || count++ >= most) continue;
-        const oct_status status =
-            oct_series_of(&series, oct_page_run_records(run, kind), object, key);
+        OCT_TRY(oct_series_of(&series, oct_page_run_records(run, kind), object, key));
         oct_series_thin(&series, points);
         json_object_set_new(curves, key, oct_series_json(&series));
-        oct_series_free(&series);
-        OCT_TRY(status);
     }
     return OCT_OK;
 }
@@ -236,11 +233,9 @@ static json_t *describe_layer(const oct_program *program, const oct_step *step)
         (json_int_t)v->c, "output", output, "output_bytes", (json_int_t)oct_value_bytes(v));
     if (!type->weights) return layer;
     const int64_t numel = oct_step_array_numel(step, &oct_conv_arrays[0]);
-    const int64_t products =
-        oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h, step->conv.input_step_w);
     json_object_set_new(layer, "weight", describe_weights(step, numel));
     json_object_set_new(layer, "weight_bytes", json_integer(numel));
-    json_object_set_new(layer, "operations", json_integer(2 * products));
+    json_object_set_new(layer, "operations", json_integer(2 * oct_step_multiply_adds(step)));
     return layer;
 }
 

@@ -49,37 +49,29 @@ static oct_status keep_reason(oct_page_run *run, oct_run_file file, oct_status s
 static oct_status read_text(oct_run_file file, const char *path, char **text)
 {
     size_t size;
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     OCT_TRY(oct_file_read(path, text_limit, &bytes, &size));
-    if (memchr(bytes, '\0', size)) {
-        oct_free(&bytes);
-        return oct_fail(OCT_DATA, "%s: is not a text", oct_run_file_names[file]);
-    }
+    OCT_CHECK(!memchr(bytes, '\0', size), OCT_DATA, "%s: is not a text", oct_run_file_names[file]);
     *text = bytes;
+    bytes = NULL;
     return OCT_OK;
 }
 
 static oct_status read_json(oct_run_file file, const char *path, json_t **root)
 {
     json_error_t error;
-    char *text = NULL;
+    OCT_OWNED(oct_free) char *text = NULL;
     OCT_TRY(read_text(file, path, &text));
-    *root = json_loads(text, 0, &error);
-    oct_free(&text);
+    json_auto_t *read = json_loads(text, 0, &error);
     const char *name = oct_run_file_names[file];
-    OCT_CHECK(*root, OCT_DATA, "%s: line %d: not JSON: %s", name, error.line, error.text);
-    const json_t *version = json_object_get(*root, "schema_version");
-    oct_status status = OCT_OK;
-    OCT_CHECK_OUT(json_is_integer(version), OCT_DATA, "%s: is not a file of a run", name);
-    OCT_CHECK_OUT(json_integer_value(version) == SCHEMA_VERSION, OCT_DATA,
-                  "%s: has version %lld, and this program knows version %d", name,
-                  (long long)json_integer_value(version), SCHEMA_VERSION);
-out:
-    if (status != OCT_OK) {
-        json_decref(*root);
-        *root = NULL;
-    }
-    return status;
+    OCT_CHECK(read, OCT_DATA, "%s: line %d: not JSON: %s", name, error.line, error.text);
+    const json_t *version = json_object_get(read, "schema_version");
+    OCT_CHECK(json_is_integer(version), OCT_DATA, "%s: is not a file of a run", name);
+    OCT_CHECK(json_integer_value(version) == SCHEMA_VERSION, OCT_DATA,
+              "%s: has version %lld, and this program knows version %d", name,
+              (long long)json_integer_value(version), SCHEMA_VERSION);
+    *root = json_incref(read);
+    return OCT_OK;
 }
 
 static oct_status read_records(oct_page_run *run, const char *path)
@@ -149,12 +141,10 @@ oct_status oct_page_run_open(oct_page_run *run, const char *path, bool records_o
     run->kinds = json_object();
     OCT_CHECK(run->records && run->kinds, OCT_RESOURCE, "%s: out of memory", path);
     for (int file = 0; file < files; file++) {
-        char *full = NULL;
+        OCT_OWNED(oct_free) char *full = NULL;
         OCT_TRY(oct_run_path(run->folder, oct_run_file_names[file], &full));
-        oct_status status =
-            keep_reason(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full, large));
-        oct_free(&full);
-        OCT_TRY(status);
+        OCT_TRY(
+            keep_reason(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full, large)));
     }
     return OCT_OK;
 }

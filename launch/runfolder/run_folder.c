@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 static const size_t metrics_limit = (size_t)1 << 30;
-static const size_t model_limit = (size_t)1 << 32;
 
 oct_status oct_run_path(const char *folder, const char *name, char **path)
 {
@@ -114,9 +113,7 @@ static oct_status update_result_paths(const char *folder, const char *model, jso
 /* Finds the result of a finished run: *result stays NULL where the int8 model is not the file that was recorded. */
 static oct_status find_result(const char *folder, json_t **result)
 {
-    void *bytes = NULL;
     size_t size;
-    uint8_t sum[32];
     char hex[65];
     OCT_OWNED(oct_free) char *metrics = NULL, *model = NULL;
     json_auto_t *records = NULL;
@@ -126,12 +123,9 @@ static oct_status find_result(const char *folder, json_t **result)
     const json_t *found = oct_run_records_newest(records, "result", NULL);
     const char *digest = json_string_value(json_object_get(found, "model_sha256"));
     if (digest && oct_file_exists(model)) {
-        if (oct_file_read(model, model_limit, &bytes, &size) != OCT_OK)
-            oct_fail_clear();
-        else
-            oct_sha256(bytes, size, sum);
-        if (bytes && strcmp(oct_hex(sum, hex), digest) == 0) *result = json_deep_copy(found);
-        oct_free(&bytes);
+        const bool known = oct_file_sha256(model, &size, hex) == OCT_OK;
+        if (!known) oct_fail_clear();
+        if (known && strcmp(hex, digest) == 0) *result = json_deep_copy(found);
     }
     return *result ? update_result_paths(folder, model, *result) : OCT_OK;
 }
@@ -177,11 +171,9 @@ oct_status oct_run_checkpoints(const char *path, char **folder)
 {
     OCT_TRY(oct_run_path(path, "checkpoints", folder));
     if (is_folder(*folder)) return OCT_OK;
-    char *recipe = NULL;
-    oct_status status = oct_run_path(path, "recipe.yaml", &recipe);
-    bool run = status == OCT_OK && oct_file_exists(recipe);
-    oct_free(&recipe);
-    if (status != OCT_OK || run) return status;
+    OCT_OWNED(oct_free) char *recipe = NULL;
+    OCT_TRY(oct_run_path(path, "recipe.yaml", &recipe));
+    if (oct_file_exists(recipe)) return OCT_OK;
     oct_free(folder);
     return oct_strdup(folder, path);
 }

@@ -346,7 +346,6 @@ static bool is_kept(const json_t *record, int64_t step, int64_t last)
     return json_integer_value(at) <= step;
 }
 
-/* Writes metrics.jsonl again without the records after `step`, and opens it to go on. */
 oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last)
 {
     OCT_OWNED(oct_free) char *path = NULL;
@@ -381,7 +380,7 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
 
 void oct_run_folder_record(oct_run_folder *folder, json_t *record)
 {
-    oct_text text = {0};
+    OCT_OWNED(oct_text_free) oct_text text = {0};
     if (folder->metrics >= 0 && record && add_json(&text, record, JSON_COMPACT) == OCT_OK &&
         !oct_file_append(&folder->metrics, &folder->length, text.data, text.length) &&
         !folder->metrics_lost) {
@@ -389,7 +388,6 @@ void oct_run_folder_record(oct_run_folder *folder, json_t *record)
                 folder->path, strerror(errno));
         folder->metrics_lost = true;
     }
-    oct_text_free(&text);
     if (!record) return;
     add_event(&folder->events, record);
     json_array_append_new(folder->records, record);
@@ -403,17 +401,13 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
 /* Reads the sessions of run.json; an empty array where there are none, or the file is damaged. */
 static json_t *load_sessions(const char *path)
 {
-    void *bytes = NULL;
+    OCT_OWNED(oct_free) void *bytes = NULL;
     size_t size = 0;
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     if (oct_file_exists(path) && oct_file_read(path, run_limit, &bytes, &size) == OCT_OK)
         root = json_loadb(bytes, size, 0, NULL);
-    oct_free(&bytes);
-    json_t *sessions = json_incref(json_object_get(root, "sessions"));
-    json_decref(root);
-    if (json_is_array(sessions)) return sessions;
-    json_decref(sessions);
-    return json_array();
+    json_t *sessions = json_object_get(root, "sessions");
+    return json_is_array(sessions) ? json_incref(sessions) : json_array();
 }
 
 static const char *short_value_text(const json_t *value, char text[32])

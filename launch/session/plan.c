@@ -103,7 +103,6 @@ static void find_plan_part(const oct_plan *plan, int64_t step, int64_t *begin, i
     }
 }
 
-/* Epochs of float count from 0, those of QAT go on after them, those of calibration after both, so their order is their own. */
 void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
@@ -138,7 +137,6 @@ oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)
     return position;
 }
 
-/* After the step that makes `step` steps done: where a phase ends, and after every evaluate.every epochs. */
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
 {
     const oct_phase phase = oct_plan_phase(plan, step - 1);

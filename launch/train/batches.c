@@ -44,7 +44,6 @@ oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
     return b;
 }
 
-/* OCT_DATA still fills the batch: zeros stand for what cannot be read. */
 oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source,
                             const oct_leaves *leaves, oct_batch *batch)
 {

@@ -127,7 +127,6 @@ oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *u, i
     return choice;
 }
 
-/* A rank is faulty if one of its digests is not that of the majority; without a majority owner and auditor are. */
 int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty)
 {
     int64_t most;
@@ -146,19 +145,14 @@ int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int r
     return count;
 }
 
-static int64_t samples_of_batch(const oct_trainer *trainer, const oct_step_batches *b,
-                                int64_t batch)
-{
-    return oct_loader_samples(&trainer->loader, b->first + batch);
-}
-
 /* Computes the leaf to audit again and digests it. 0: numbers that were finite in the step are not now. */
 static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
 {
     oct_leaf_audit *audit = &trainer->audit;
     const oct_audit_choice *choice = &audit->choice;
-    oct_leaves leaf = oct_leaves_split(samples_of_batch(trainer, b, choice->batch),
-                                       trainer->recipe->batch_leaf, 0, 1);
+    oct_leaves leaf =
+        oct_leaves_split(oct_loader_samples(&trainer->loader, b->first + choice->batch),
+                         trainer->recipe->batch_leaf, 0, 1);
     const oct_batch_source source = {&audit->loader, audit->images, b->epoch,
                                      b->first + choice->batch};
     oct_batch batch;
@@ -384,8 +378,9 @@ oct_status oct_rank_checks_begin(oct_trainer *trainer, const oct_step_batches *b
     const int64_t every = trainer->recipe->audit_every, number = trainer->step + 1;
     step->on = every > 0 && trainer->phase != OCT_PHASE_CALIBRATE && number % every == 0;
     if (!step->on) return OCT_OK;
-    const oct_audited_update update = {b->count, samples_of_batch(trainer, b, 0),
-                                       samples_of_batch(trainer, b, b->count - 1),
+    const oct_loader *loader = &trainer->loader;
+    const oct_audited_update update = {b->count, oct_loader_samples(loader, b->first),
+                                       oct_loader_samples(loader, b->first + b->count - 1),
                                        trainer->recipe->batch_leaf};
     audit->choice = oct_audit_choose(number / every, &update, group->size);
     step->batch = audit->choice.batch;

@@ -48,16 +48,15 @@ static oct_status write_layers(oct_train_run *run, const oct_program *program)
                                    .recipe = run->recipe,
                                    .data = &run->test_data};
     json_t *document = NULL;
-    oct_status status = OCT_OK;
+    const bool first = oct_train_run_speaks(run);
     const double begin = oct_seconds();
-    if (oct_train_run_speaks(run)) status = open_float_reference(run, &reference);
-    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(
+        oct_session_agree(run->session, first ? open_float_reference(run, &reference) : OCT_OK));
     OCT_TRY(oct_job_share(run->session, &reference));
-    status = oct_session_agree(run->session,
-                               oct_layer_stats_make(&stats, run->session->group, &document));
+    const oct_status status = oct_session_agree(
+        run->session, oct_layer_stats_make(&stats, run->session->group, &document));
     if (document) oct_run_folder_document(&run->folder, "layers.json", document);
-    if (oct_train_run_speaks(run))
-        oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
+    if (first) oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
     return status;
 }
 
@@ -112,7 +111,7 @@ static oct_status find_worst(const oct_collective *group, const oct_outputs *out
     const size_t room = WORST_SAMPLES + 1; /* the last one holds how many there are */
     worst_sample mine[WORST_SAMPLES + 1];
     OCT_OWNED(oct_free) worst_sample *all = NULL;
-    oct_status status = OCT_OK;
+    const bool first_rank = group->rank == 0;
     int found = 0;
     memset(mine, 0, sizeof mine);
     for (int64_t i = 0; i < outputs->samples; i++) {
@@ -123,10 +122,10 @@ static oct_status find_worst(const oct_collective *group, const oct_outputs *out
     }
     mine[WORST_SAMPLES].index = found;
     *count = 0;
-    if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size * room, sizeof *all);
-    OCT_TRY(group->agree(group, status));
+    OCT_TRY(group->agree(
+        group, first_rank ? oct_alloc(&all, (size_t)group->size * room, sizeof *all) : OCT_OK));
     OCT_TRY(group->gather(group, mine, sizeof mine, all));
-    for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
+    for (int rank = 0; first_rank && rank < group->size; rank++) {
         const worst_sample *theirs = all + (size_t)rank * room;
         for (int64_t i = 0; i < theirs[WORST_SAMPLES].index; i++)
             keep_worst(worst, count, &theirs[i]);
@@ -163,13 +162,11 @@ static json_t *class_name_json(const oct_dataset *data, int32_t label)
 static oct_status make_worst_document(const worst_sample *worst, int count, const oct_dataset *data,
                                       json_t **document)
 {
-    json_t *samples = json_array();
+    json_auto_t *samples = json_array();
     for (int i = 0; i < count; i++) {
         const worst_sample *s = &worst[i];
         json_t *png;
-        const oct_status status = thumbnail(data, s->index, &png);
-        if (status != OCT_OK) json_decref(samples);
-        OCT_TRY(status);
+        OCT_TRY(thumbnail(data, s->index, &png));
         json_array_append_new(samples, json_pack("{s:I, s:i, s:o, s:i, s:o, s:f, s:f, s:o}",
                                                  "index", (json_int_t)s->index, "label", s->label,
                                                  "label_name", class_name_json(data, s->label),
@@ -177,7 +174,7 @@ static oct_status make_worst_document(const worst_sample *worst, int count, cons
                                                  class_name_json(data, s->predicted), "probability",
                                                  s->probability, "loss", s->loss, "png", png));
     }
-    *document = json_pack("{s:i, s:o}", "schema_version", WORST_VERSION, "samples", samples);
+    *document = json_pack("{s:i, s:O}", "schema_version", WORST_VERSION, "samples", samples);
     OCT_CHECK(*document, OCT_RESOURCE, "out of memory for the worst-classified samples");
     return OCT_OK;
 }
@@ -188,13 +185,13 @@ static oct_status write_worst_samples(oct_train_run *run, const oct_outputs *out
     worst_sample worst[WORST_SAMPLES];
     int count;
     json_t *document = NULL;
-    oct_status status = OCT_OK;
+    const bool first = oct_train_run_speaks(run);
     if (run->test_data.goal != OCT_GOAL_CLASS || outputs->rows != 1) return OCT_OK;
     OCT_TRY(
         oct_session_agree(run->session, find_worst(run->session->group, outputs, worst, &count)));
-    if (oct_train_run_speaks(run))
-        status = make_worst_document(worst, count, &run->test_data, &document);
-    OCT_TRY(oct_session_agree(run->session, status));
+    OCT_TRY(oct_session_agree(run->session,
+                              first ? make_worst_document(worst, count, &run->test_data, &document)
+                                    : OCT_OK));
     if (document) oct_run_folder_document(&run->folder, "worst.json", document);
     return OCT_OK;
 }
@@ -214,10 +211,7 @@ static oct_status record_confusion(oct_train_run *run, const oct_outputs *output
     OCT_TRY(
         oct_session_agree(run->session, oct_metric_sum(&oct_metric_confusion, run->session->group,
                                                        &outputs->leaves, &output_rows, &counts)));
-    if (!oct_train_run_speaks(run)) {
-        oct_free(&counts);
-        return OCT_OK;
-    }
+    if (!oct_train_run_speaks(run)) return OCT_OK;
     json_t *rows = json_array();
     for (int64_t i = 0; i < classes; i++) {
         json_t *row = json_array();

@@ -108,7 +108,6 @@ static oct_status change_model(oct_trainer *trainer)
     return oct_train_step_renew_memory(training);
 }
 
-/* Goes through all phases up to this one, the empty ones too, since each changes the model. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
 {
     while (trainer->phase < phase) {
@@ -378,7 +377,7 @@ oct_status oct_trainer_compare_gradients(oct_trainer *trainer, int64_t batches,
     oct_train_step *training = &trainer->training;
     const oct_params *params = &training->params;
     const oct_numerics numerics[] = {trainer->recipe->numerics, OCT_NUMERICS_F32};
-    float *kept = NULL;
+    OCT_OWNED(oct_free) float *kept = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_alloc(&kept, (size_t)params->numel, sizeof *kept));
     for (int64_t i = 0; i < 2 * batches; i++) {
@@ -404,6 +403,5 @@ oct_status oct_trainer_compare_gradients(oct_trainer *trainer, int64_t batches,
     }
 out:
     training->numerics = numerics[0];
-    oct_free(&kept);
     return status;
 }
