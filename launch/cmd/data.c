@@ -29,15 +29,6 @@ static const oct_option options[] = {
 
 static const char *const split_names[2] = {"training", "test"};
 
-/* How far the long pass is; the survey reports it by a plain function. */
-static oct_meter meter;
-
-static void say_progress(int64_t done, int64_t all)
-{
-    meter.total = all;
-    oct_meter_show(&meter, done);
-}
-
 /* Prints the goal of data with several values a sample: labels, where all are 0 or 1, or numbers and their range. */
 static void print_values(const oct_dataset *data)
 {
@@ -76,21 +67,25 @@ static void print_counts(const oct_dataset data[2])
         oct_print("%-12s the sample itself, %" PRId64 " numbers\n", "goal", data[0].classes);
 }
 
+typedef struct shown_name {
+    char text[160];
+} shown_name;
+
 /* "sample 81", or its file. */
-static const char *sample_name(const oct_dataset *data, int64_t index, char text[160])
+static shown_name sample_name(const oct_dataset *data, int64_t index)
 {
+    shown_name name;
     if (data->format->sample_name)
-        snprintf(text, 160, "%.150s", data->format->sample_name(data, index));
+        snprintf(name.text, sizeof name.text, "%.150s", data->format->sample_name(data, index));
     else
-        snprintf(text, 160, "sample %" PRId64, index);
-    return text;
+        snprintf(name.text, sizeof name.text, "sample %" PRId64, index);
+    return name;
 }
 
 static void print_extreme(const oct_dataset *data, const char *what, const oct_survey_size *s)
 {
-    char name[160];
     oct_print("%-12s %s %" PRId64 "x%" PRId64 " (%s)\n", "", what, s->h, s->w,
-              sample_name(data, s->first, name));
+              sample_name(data, s->first).text);
 }
 
 /* How many times as long as wide a size is, or as wide as long. */
@@ -105,12 +100,11 @@ static void print_size(const oct_survey_split *split, int64_t i)
 {
     const oct_survey_size *s = &split->sizes[i];
     const int64_t good = split->data->count - split->damaged;
-    char name[160];
     const bool odd = i > 0 && s->count < good / 20;
     oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s%s\n", i ? "" : "size", s->h, s->w,
               split->data->read_c, oct_dtype_name(split->data->dtype),
               s->count == good ? "all" : oct_text_count(s->count).text,
-              odd ? ", the first is " : "", odd ? sample_name(split->data, s->first, name) : "");
+              odd ? ", the first is " : "", odd ? sample_name(split->data, s->first).text : "");
 }
 
 static void print_sizes(const oct_survey_split *split, const char *name)
@@ -140,12 +134,12 @@ static void print_sizes(const oct_survey_split *split, const char *name)
     print_extreme(split->data, "longest shape", odd);
 }
 
-static void write_class_name(const oct_dataset *data, int64_t class, char text[96])
+static shown_name class_name(const oct_dataset *data, int64_t class)
 {
-    if (data->class_names)
-        snprintf(text, 96, "%" PRId64 " %.60s", class, data->class_names[class]);
-    else
-        snprintf(text, 96, "%" PRId64, class);
+    shown_name name;
+    snprintf(name.text, sizeof name.text, "%" PRId64 "%s%.60s", class, data->class_names ? " " : "",
+             data->class_names ? data->class_names[class] : "");
+    return name;
 }
 
 /* All classes or, of many, the first ones, and how uneven they are. */
@@ -154,7 +148,6 @@ static void print_classes(const oct_survey *s)
     const oct_survey_split *train = &s->split[0];
     const int64_t classes = train->data->classes;
     int64_t least = 0, most = 0, empty = 0;
-    char name[96], other[96];
     const bool map = train->data->goal == OCT_GOAL_MAP;
     oct_print("\n%-34s %14s %14s\n", map ? "pixels of class" : "class", "training", "test");
     for (int64_t i = 0; i < classes; i++) {
@@ -162,19 +155,18 @@ static void print_classes(const oct_survey *s)
         if (train->of_class[i] > train->of_class[most]) most = i;
         empty += train->of_class[i] == 0;
         if (classes > CLASSES_SHOWN && i >= CLASSES_CUT) continue;
-        write_class_name(train->data, i, name);
+        const shown_name name = class_name(train->data, i);
         int extra = 0; /* bytes that are no letters of their own, which a column does not count */
-        for (const char *at = name; *at; at++)
+        for (const char *at = name.text; *at; at++)
             extra += (*at & 0xc0) == 0x80;
-        oct_print("  %-*s %14s %14s\n", 32 + extra, name, oct_text_count(train->of_class[i]).text,
+        oct_print("  %-*s %14s %14s\n", 32 + extra, name.text,
+                  oct_text_count(train->of_class[i]).text,
                   oct_text_count(s->split[1].of_class[i]).text);
     }
     if (classes > CLASSES_SHOWN)
         oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT);
-    write_class_name(train->data, least, name);
-    write_class_name(train->data, most, other);
-    oct_print("  least: %s (%s), most: %s (%s)\n", name,
-              oct_text_count(train->of_class[least]).text, other,
+    oct_print("  least: %s (%s), most: %s (%s)\n", class_name(train->data, least).text,
+              oct_text_count(train->of_class[least]).text, class_name(train->data, most).text,
               oct_text_count(train->of_class[most]).text);
     if (map)
         oct_print("  without a class: %s of training, %s of test\n",
@@ -232,11 +224,10 @@ static void print_duplicates(const oct_survey *s)
                   oct_text_count(s->contradictions).text);
     for (int i = 0; i < s->num_pairs; i++) {
         const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
-        char first[160], second[160];
         oct_print("  %s %s = %s %s%s\n", split_names[one->split],
-                  sample_name(s->split[one->split].data, one->index, first),
+                  sample_name(s->split[one->split].data, one->index).text,
                   split_names[other->split],
-                  sample_name(s->split[other->split].data, other->index, second),
+                  sample_name(s->split[other->split].data, other->index).text,
                   s->pair[i].labels_differ ? ", of different classes" : "");
     }
 }
@@ -244,13 +235,12 @@ static void print_duplicates(const oct_survey *s)
 static void print_damaged(const oct_survey *s)
 {
     const int64_t all = s->split[0].damaged + s->split[1].damaged;
-    char name[160];
     oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all).text : "none");
     for (int k = 0; k < 2; k++)
         if (s->split[k].warned)
             oct_print("%-12s %s of %s break a rule of JPEG and are read, the first is %s\n", "",
                       oct_text_count(s->split[k].warned).text, split_names[k],
-                      sample_name(s->split[k].data, s->split[k].first_warned, name));
+                      sample_name(s->split[k].data, s->split[k].first_warned).text);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < OCT_SURVEY_NAMED && s->split[k].sentence[i]; i++)
             oct_print("  %s\n", s->split[k].sentence[i]);
@@ -299,12 +289,11 @@ static json_t *duplicates_json(const oct_survey *s)
     json_t *pairs = json_array();
     for (int i = 0; i < s->num_pairs; i++) {
         const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
-        char first[160], second[160];
         json_array_append_new(
             pairs, json_pack("{s:[s, I, s], s:[s, I, s], s:b}", "one", split_names[one->split],
-                             one->index, sample_name(s->split[one->split].data, one->index, first),
+                             one->index, sample_name(s->split[one->split].data, one->index).text,
                              "other", split_names[other->split], other->index,
-                             sample_name(s->split[other->split].data, other->index, second),
+                             sample_name(s->split[other->split].data, other->index).text,
                              "classes_differ", s->pair[i].labels_differ));
     }
     return json_pack("{s:I, s:I, s:I, s:I, s:o}", "test_in_training", s->shared, "in_training",
@@ -342,10 +331,7 @@ static oct_status survey_data(const oct_args *args, const oct_recipe *recipe,
                               const oct_dataset data[2])
 {
     OCT_OWNED(oct_survey_free) oct_survey found = {0};
-    oct_meter_begin(&meter, "read", "samples", 0);
-    const oct_status status = oct_survey_make(&found, data, say_progress);
-    oct_meter_end(&meter);
-    OCT_TRY(status);
+    OCT_TRY(oct_survey_make(&found, data));
     if (args->json) {
         print_json(&found, &data[0]);
     } else {

@@ -50,9 +50,8 @@ typedef struct oct_survey {
     int num_pairs;
 } oct_survey;
 
-/* Reads both splits, on all threads; report: called now and then with how many samples of all are done. */
-oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
-                           void (*report)(int64_t done, int64_t all));
+/* Reads both splits, on all threads, with a meter. */
+oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2]);
 void oct_survey_free(oct_survey *survey);
 
 /* Writes an HTML page with `samples` training samples, each as evaluation would see it and as the first epochs of the

@@ -5,6 +5,7 @@
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "io/file/file.h"
+#include "launch/base/meter.h"
 
 #include <math.h>
 #include <omp.h>
@@ -221,9 +222,8 @@ static void finish_channels(split_pass *p)
     }
 }
 
-/* Reads each block by all threads, then counts its samples in order. before: samples of `all` that are done already. */
-static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
-                                 void (*report)(int64_t done, int64_t all))
+/* Reads each block by all threads, then counts its samples in order. before: samples that are done already. */
+static oct_status survey_samples(split_pass *p, int64_t before, oct_meter *meter)
 {
     const int64_t count = p->data->count;
     for (int64_t first = 0; first < count; first += BLOCK) {
@@ -246,13 +246,13 @@ static oct_status survey_samples(split_pass *p, int64_t before, int64_t all,
                 oct_free(&p->block[i].sentence);
         }
         OCT_TRY(status);
-        report(before + first + n, all);
+        oct_meter_show(meter, before + first + n);
     }
     return OCT_OK;
 }
 
 static oct_status survey_split(oct_survey *survey, const oct_dataset data[2], int which,
-                               void (*report)(int64_t done, int64_t all))
+                               oct_meter *meter)
 {
     const int threads = omp_get_max_threads();
     oct_survey_split *split = &survey->split[which];
@@ -268,8 +268,7 @@ static oct_status survey_split(oct_survey *survey, const oct_dataset data[2], in
     OCT_TRY_OUT(oct_alloc(&p.image, (size_t)threads, sizeof *p.image));
     OCT_TRY_OUT(oct_alloc(&p.map, (size_t)threads, sizeof *p.map));
     OCT_TRY_OUT(oct_alloc(&p.block, BLOCK, sizeof *p.block));
-    OCT_TRY_OUT(survey_samples(&p, which == OCT_TEST ? data[OCT_TRAIN].count : 0,
-                               data[OCT_TRAIN].count + data[OCT_TEST].count, report));
+    OCT_TRY_OUT(survey_samples(&p, which == OCT_TEST ? data[OCT_TRAIN].count : 0, meter));
     finish_channels(&p);
     status = count_sizes(split);
 out:
@@ -334,12 +333,14 @@ static oct_status find_duplicates(oct_survey *s)
     return OCT_OK;
 }
 
-oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2],
-                           void (*report)(int64_t done, int64_t all))
+oct_status oct_survey_make(oct_survey *survey, const oct_dataset data[2])
 {
+    oct_meter meter;
     *survey = (oct_survey){0};
-    oct_status status = survey_split(survey, data, OCT_TRAIN, report);
-    if (status == OCT_OK) status = survey_split(survey, data, OCT_TEST, report);
+    oct_meter_begin(&meter, "read", "samples", data[OCT_TRAIN].count + data[OCT_TEST].count);
+    oct_status status = survey_split(survey, data, OCT_TRAIN, &meter);
+    if (status == OCT_OK) status = survey_split(survey, data, OCT_TEST, &meter);
+    oct_meter_end(&meter);
     if (status == OCT_OK) status = find_duplicates(survey);
     if (status != OCT_OK) oct_survey_free(survey);
     return status;

@@ -193,7 +193,6 @@ static oct_status print_scores(const evaluation *e, double accuracy)
     const char *phase =
         e->subject.kind == OCT_FILE_MODEL ? "int8" : e->subject.checkpoint.info.phase;
     const double rate = e->seconds > 0 ? (double)e->subject.data.count / e->seconds : 0;
-    char figure[OCT_FIGURE_TEXT];
     if (e->args->json) {
         print_scores_json(e, accuracy, phase, rate);
         return OCT_OK;
@@ -205,7 +204,7 @@ static oct_status print_scores(const evaluation *e, double accuracy)
     for (int i = 0; i < scores->num_metrics; i++)
         if (scores->metric[i] != &oct_metric_top1)
             oct_print("%-12s %s\n", scores->metric[i]->title,
-                      oct_figure_text(scores->metric[i], scores->value[i], figure));
+                      oct_figure_text(scores->metric[i], scores->value[i]).text);
     oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate).text);
     for (int i = 0; i < scores->num_metrics; i++)
         if (e->numbers[i])

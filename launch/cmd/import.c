@@ -32,14 +32,11 @@ typedef struct network {
     const oct_module_type *type[TYPES_MAX];
     int64_t count[TYPES_MAX];
     int types;
+    /* Its operators: their types, each once, and how many of each; owned. */
+    const char **operator;
+    int64_t *uses;
+    size_t operators;
 } network;
-
-/* Operators of a network, each type once. */
-typedef struct tally {
-    const char **type;
-    int64_t *count;
-    size_t types;
-} tally;
 
 static int by_text(const void *a, const void *b)
 {
@@ -124,7 +121,7 @@ static void print_ports(const oct_onnx_graph *g, const char *what, const int32_t
     }
 }
 
-static void print_network(const network *m, const tally *t)
+static void print_network(const network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     oct_print("network     %s\nproducer    %s\nformat      opset %" PRId64 ", file format %" PRId64
@@ -138,9 +135,9 @@ static void print_network(const network *m, const tally *t)
     if (m->nodes != g->num_nodes)
         oct_print(", of %" PRId64 " in the file: the others are constants or do nothing", m->nodes);
     oct_print("\n\n%-24s %5s\n", "operator", "count");
-    for (size_t i = 0; i < t->types; i++)
-        oct_print("%-24s %5" PRId64 "\n", oct_show(t->type[i], strlen(t->type[i])).text,
-                  t->count[i]);
+    for (size_t i = 0; i < m->operators; i++)
+        oct_print("%-24s %5" PRId64 "\n", oct_show(m->operator[i], strlen(m->operator[i])).text,
+                  m->uses[i]);
 }
 
 /* Printable in JSON, which has to be UTF-8. */
@@ -164,7 +161,7 @@ static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int cou
     return all;
 }
 
-static void print_json(const network *m, const tally *t)
+static void print_json(const network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     json_t *types = json_object(), *modules = json_object();
@@ -172,9 +169,9 @@ static void print_json(const network *m, const tally *t)
         json_object_set_new(modules, m->type[i]->name,
                             json_pack("{s:I, s:b}", "count", (json_int_t)m->count[i], "quantized",
                                       oct_quant_rule_find(m->type[i]) != NULL));
-    for (size_t i = 0; i < t->types; i++)
-        json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
-                            json_integer(t->count[i]));
+    for (size_t i = 0; i < m->operators; i++)
+        json_object_set_new(types, oct_show(m->operator[i], strlen(m->operator[i])).text,
+                            json_integer(m->uses[i]));
     oct_print_json(json_pack(
         "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
         "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
@@ -187,24 +184,20 @@ static void print_json(const network *m, const tally *t)
         m->notes));
 }
 
-static oct_status print_import(const network *m)
+static oct_status count_operators(network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     const size_t nodes = (size_t)g->num_nodes;
-    OCT_OWNED(oct_free) const char **type = NULL;
-    OCT_OWNED(oct_free) int64_t *count = NULL;
-    OCT_TRY(oct_alloc(&type, nodes, sizeof *type));
-    OCT_TRY(oct_alloc(&count, nodes, sizeof *count));
-    tally t = {.type = type, .count = count};
+    OCT_TRY(oct_alloc(&m->operator, nodes, sizeof *m->operator));
+    OCT_TRY(oct_alloc(&m->uses, nodes, sizeof *m->uses));
     for (size_t i = 0; i < nodes; i++)
-        t.type[i] = g->nodes[i].type;
-    if (nodes > 1) qsort(t.type, nodes, sizeof *t.type, by_text);
+        m->operator[i] = g->nodes[i].type;
+    if (nodes > 1) qsort(m->operator, nodes, sizeof *m->operator, by_text);
     for (size_t i = 0; i < nodes; i++) {
-        const bool first = t.types == 0 || strcmp(t.type[t.types - 1], t.type[i]) != 0;
-        if (first) t.type[t.types++] = t.type[i];
-        t.count[t.types - 1]++;
+        if (i == 0 || strcmp(m->operator[m->operators - 1], m->operator[i]) != 0)
+            m->operator[m->operators++] = m->operator[i];
+        m->uses[m->operators - 1]++;
     }
-    m->args->json ? print_json(m, &t) : print_network(m, &t);
     return OCT_OK;
 }
 
@@ -251,17 +244,14 @@ static oct_status run_import(const oct_args *args)
     OCT_TRY_OUT(oct_onnx_fold(&m.graph, m.h, m.w, 0));
     OCT_TRY_OUT(count_parameters(&m));
     /* What the file holds is shown in any case; what it becomes, when all of it can be built. */
-    if (!args->json) OCT_TRY_OUT(print_import(&m));
+    OCT_TRY_OUT(count_operators(&m));
+    if (!args->json) print_network(&m);
     OCT_TRY_OUT(build_network(&m));
-    if (args->json)
-        OCT_TRY_OUT(print_import(&m));
-    else
-        print_modules(&m);
+    args->json ? print_json(&m) : print_modules(&m);
     if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);
-    oct_free(&m.bytes);
-    oct_free(&m.notes);
+    OCT_FREE_ALL(&m.bytes, &m.notes, &m.operator, & m.uses);
     return status;
 }
 

@@ -12,7 +12,7 @@
 #include "launch/report/page.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/build.h"
-#include "launch/session/file_kind.h"
+#include "launch/session/job.h"
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"
 #include "launch/train/training.h"
@@ -175,9 +175,7 @@ typedef struct overrides {
 
 static bool is_given(const oct_args *args, const char *key)
 {
-    for (size_t i = 1; i < args->num_words; i++)
-        if (strncmp(args->word[i], key, strlen(key)) == 0) return true;
-    return false;
+    return oct_words_give(args->word + 1, args->num_words - 1, key);
 }
 
 static void add_unless_given(overrides *o, const oct_args *args, const char *word)

@@ -23,12 +23,12 @@ static void print_metrics(const json_t *result)
     {
         const oct_metric *metric = oct_metric_find(name);
         for (size_t i = 0; metric && i < OCT_COUNT(models); i++) {
-            char title[64], text[OCT_FIGURE_TEXT];
+            char title[64];
             value = json_object_get(json_object_get(result, models[i].metrics), name);
             if (!value) continue; /* a run without a float phase */
             snprintf(title, sizeof title, "%s %.40s", models[i].name, metric->title);
             const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
-            oct_print("%-28s %s\n", title, oct_figure_text(metric, figure, text));
+            oct_print("%-28s %s\n", title, oct_figure_text(metric, figure).text);
         }
     }
 }

@@ -79,11 +79,10 @@ static void print_list(const json_t *list)
         for (size_t m = 0; m < OCT_COUNT(keys); m++) {
             const json_t *value = json_object_get(entry, keys[m][1]);
             void *first = json_object_iter(json_object_get(entry, keys[m][0]));
-            char text[OCT_FIGURE_TEXT];
             if (first) metric = oct_metric_find(json_object_iter_key(first));
             if (first) value = json_object_iter_value(first);
             const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
-            oct_print(" %-9s", oct_figure_text(metric, figure, text));
+            oct_print(" %-9s", oct_figure_text(metric, figure).text);
         }
         oct_print(" %-18s %-8s %.12s %.12s\n", metric->title,
                   oct_text_size(json_integer_value(json_object_get(entry, "int8_bytes"))).text,

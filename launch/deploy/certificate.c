@@ -346,46 +346,42 @@ oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion)
     return oct_model_find_bounds(model);
 }
 
-/* The outputs of this rank's samples, from both models. */
-typedef struct both_outputs {
-    oct_outputs qat, int8;
-    int64_t numel; /* of a sample's output */
-} both_outputs;
-
-static oct_status evaluate_qat_and_int8(both_outputs *b, const oct_model *model,
+/* Computes the outputs of this rank's samples by both models. */
+static oct_status evaluate_qat_and_int8(oct_outputs *qat, oct_outputs *int8, const oct_model *model,
                                         const oct_conversion *conversion,
                                         const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
     const oct_dataset *data = conversion->test_data;
     const int64_t batch = oct_evaluation_batch(recipe, group->size);
-    b->numel = data->rows * data->classes;
-    OCT_TRY(oct_outputs_create(&b->qat, recipe, data, group));
-    OCT_TRY(oct_outputs_create(&b->int8, recipe, data, group));
-    OCT_TRY(oct_evaluate_local(conversion->root, recipe, data, batch, &b->qat));
-    return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
+    OCT_TRY(oct_outputs_create(qat, recipe, data, group));
+    OCT_TRY(oct_outputs_create(int8, recipe, data, group));
+    OCT_TRY(oct_evaluate_local(conversion->root, recipe, data, batch, qat));
+    return oct_program_evaluate(&model->program, recipe, data, batch, int8);
 }
 
 /* Counts the logits that differ in any bit, over all ranks, and scores both outputs; OCT_MISMATCH names the first. */
-static oct_status compare_logits(oct_certificate *certificate, const both_outputs *b,
-                                 oct_conversion *conversion, const oct_collective *group)
+static oct_status compare_logits(oct_certificate *certificate, const oct_outputs *qat,
+                                 const oct_outputs *int8, oct_conversion *conversion,
+                                 const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
-    const int64_t begin = oct_leaves_first_sample(&b->qat.leaves) * b->numel;
+    const int64_t numel = qat->rows * qat->row; /* of a sample */
+    const int64_t begin = oct_leaves_first_sample(&qat->leaves) * numel;
     /* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     double different = 0, sum = 0;
     int64_t key =
         -INT64_MAX; /* minus the first logit of the whole test set that differs in any bit */
-    for (int64_t i = 0; i < b->qat.samples * b->numel; i++) {
-        if (memcmp(b->qat.y + i, b->int8.y + i, sizeof(float)) == 0) continue;
+    for (int64_t i = 0; i < qat->samples * numel; i++) {
+        if (memcmp(qat->y + i, int8->y + i, sizeof(float)) == 0) continue;
         if (different++ == 0) key = -(begin + i);
     }
     OCT_TRY(group->tree_sum_f64(group, &ranks, &different, 1, &sum));
     certificate->logits_differ = (int64_t)sum;
     OCT_TRY(group->max_i64(group, &key, 1));
-    OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
-    OCT_TRY(oct_score(group, recipe, &b->qat, &conversion->qat_scores));
+    OCT_TRY(oct_score(group, recipe, int8, &conversion->scores));
+    OCT_TRY(oct_score(group, recipe, qat, &conversion->qat_scores));
     certificate->images = conversion->scores.images;
     certificate->rows = conversion->scores.rows;
     certificate->correct = oct_max_i64(conversion->scores.correct, 0);
@@ -394,19 +390,20 @@ static oct_status compare_logits(oct_certificate *certificate, const both_output
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test "
               "image %lld; nothing was saved",
-              (long long)certificate->logits_differ, (long long)(certificate->images * b->numel),
-              (long long)(-key % b->numel), (long long)(-key / b->numel));
+              (long long)certificate->logits_differ, (long long)(certificate->images * numel),
+              (long long)(-key % numel), (long long)(-key / numel));
     return OCT_OK;
 }
 
-static oct_status digest_logits(oct_certificate *certificate, const both_outputs *b,
+static oct_status digest_logits(oct_certificate *certificate, const oct_outputs *qat,
                                 const oct_collective *group)
 {
     OCT_OWNED(oct_free) float *all = NULL;
-    const size_t count = (size_t)(b->qat.leaves.samples * b->numel);
+    const int64_t numel = qat->rows * qat->row;
+    const size_t count = (size_t)(qat->leaves.samples * numel);
     const bool first = group->rank == 0;
     OCT_TRY(group->agree(group, first ? oct_alloc(&all, count, sizeof(float)) : OCT_OK));
-    OCT_TRY(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
+    OCT_TRY(oct_gather_rows(group, &qat->leaves, numel, qat->y, all));
     if (first) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
     return OCT_OK;
 }
@@ -414,22 +411,19 @@ static oct_status digest_logits(oct_certificate *certificate, const both_outputs
 oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
                              const oct_collective *group)
 {
-    both_outputs b = {0};
+    OCT_OWNED(oct_outputs_free) oct_outputs qat = {0}, int8 = {0};
     if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
     oct_status status = make_golden(model, conversion);
     if (status == OCT_OK) status = compare_golden(model, conversion);
-    if (status == OCT_OK) status = evaluate_qat_and_int8(&b, model, conversion, group);
-    OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
-    OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
+    if (status == OCT_OK) status = evaluate_qat_and_int8(&qat, &int8, model, conversion, group);
+    OCT_TRY(group->agree(group, status));
+    OCT_TRY(compare_logits(&model->certificate, &qat, &int8, conversion, group));
+    OCT_TRY(digest_logits(&model->certificate, &qat, group));
     if (conversion->outputs) {
-        *conversion->outputs = b.int8;
-        b.int8 = (oct_outputs){0};
+        *conversion->outputs = int8;
+        int8 = (oct_outputs){0};
     }
-out:
-    oct_outputs_free(&b.qat);
-    oct_outputs_free(&b.int8);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)

@@ -1,4 +1,3 @@
-/* Golden samples of exported files. */
 #include "launch/deploy/golden.h"
 
 #include "core/base/int_math.h"

@@ -118,19 +118,17 @@ double oct_scores_accuracy(const oct_scores *scores)
     return scores->rows > 0 ? 100.0 * (double)scores->correct / (double)scores->rows : 0;
 }
 
-const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT])
+oct_figure oct_figure_text(const oct_metric *metric, double value)
 {
-    if (isnan(value))
-        snprintf(text, OCT_FIGURE_TEXT, "not defined");
-    else
-        oct_snprintf(text, OCT_FIGURE_TEXT, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
+    oct_figure figure = {"not defined"};
+    if (!isnan(value))
+        oct_snprintf(figure.text, sizeof figure.text, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
                      metric->unit[0] ? " " : "", metric->unit);
-    return text;
+    return figure;
 }
 
 const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT])
 {
-    char figure[OCT_FIGURE_TEXT];
     size_t length = 0;
     text[0] = '\0';
     if (scores->correct >= 0)
@@ -141,7 +139,7 @@ const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]
         if (m == &oct_metric_top1) continue;
         length += (size_t)snprintf(text + length, OCT_SCORES_TEXT - length, "%s%.40s %s",
                                    length > 0 ? ", " : "", m->title,
-                                   oct_figure_text(m, scores->value[i], figure));
+                                   oct_figure_text(m, scores->value[i]).text);
     }
     return text;
 }

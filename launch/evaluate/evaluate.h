@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024, OCT_FIGURE_TEXT = 48 };
+enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024 };
 
 /* The scores of a model's outputs for a data set, the same on all ranks. */
 typedef struct oct_scores {
@@ -22,8 +22,11 @@ typedef struct oct_scores {
 } oct_scores;
 
 double oct_scores_accuracy(const oct_scores *scores); /* percent; -1: rows have no classes */
-/* A figure for people: "92.10 %", or "not defined". Returns text. */
-const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT]);
+typedef struct oct_figure {
+    char text[48];
+} oct_figure;
+/* A figure for people: "92.10 %", or "not defined". */
+oct_figure oct_figure_text(const oct_metric *metric, double value);
 /* All figures, for people: "accuracy 92.10 %, top5 99.80 %". Returns text. */
 const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]);
 /* And as an object {"top5": 99.8} (new reference), NULL where there are none. */

@@ -139,14 +139,14 @@ static json_t *describe_metrics(const json_t *result)
             json_array_append(metrics, metric);
         const oct_metric *known = oct_metric_find(name);
         for (size_t i = 0; i < OCT_COUNT(keys); i++) {
-            char text[OCT_FIGURE_TEXT];
+            oct_figure shown;
             const json_t *figure = json_object_get(json_object_get(result, keys[i][1]), name);
             if (!json_is_number(figure)) continue;
             if (known)
-                oct_figure_text(known, json_number_value(figure), text);
+                shown = oct_figure_text(known, json_number_value(figure));
             else
-                oct_snprintf(text, sizeof text, "%.5g", json_number_value(figure));
-            json_object_set_new(metric, keys[i][0], json_string(text));
+                oct_snprintf(shown.text, sizeof shown.text, "%.5g", json_number_value(figure));
+            json_object_set_new(metric, keys[i][0], json_string(shown.text));
         }
         json_decref(metric);
     }

@@ -1,4 +1,3 @@
-/* A recipe becomes a model here: built, prepared, and in the form that a phase has. */
 #include "launch/session/build.h"
 
 #include "core/base/log.h"

@@ -181,10 +181,10 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
     return read_recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
 }
 
-static bool is_given(const char *const *overrides, size_t count, const char *key)
+bool oct_words_give(const char *const *words, size_t count, const char *key)
 {
     for (size_t i = 0; i < count; i++)
-        if (strncmp(overrides[i], key, strlen(key)) == 0) return true;
+        if (strncmp(words[i], key, strlen(key)) == 0) return true;
     return false;
 }
 
@@ -211,10 +211,12 @@ oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oc
                          values ? "mse" : "cross_entropy", goal, m->classes,
                          in->c == 1 || in->c == 4 ? (int)in->c : 3, data ? data : ""));
     OCT_TRY(oct_recipe_read(recipe, file, text.data, overrides, count));
-    if (!is_given(overrides, count, "data.mean=")) set_channels(&recipe->data_mean, m->mean, in->c);
-    if (!is_given(overrides, count, "data.std=")) set_channels(&recipe->data_std, m->std, in->c);
+    if (!oct_words_give(overrides, count, "data.mean="))
+        set_channels(&recipe->data_mean, m->mean, in->c);
+    if (!oct_words_give(overrides, count, "data.std="))
+        set_channels(&recipe->data_std, m->std, in->c);
     /* Data without a test part are for testing as a whole. */
-    if (!is_given(overrides, count, "data.split=")) recipe->data_split = 1;
+    if (!oct_words_give(overrides, count, "data.split=")) recipe->data_split = 1;
     return OCT_OK;
 }
 

@@ -335,7 +335,6 @@ static void record_verdict(oct_train_run *run, oct_phase phase, const oct_verdic
     const oct_early_stopping *stopping = &run->trainer.stopping;
     const oct_metric *metric = oct_early_stopping_metric(run->recipe);
     const bool none = stopping->best_step == 0 || isnan(stopping->best_value);
-    char best[OCT_FIGURE_TEXT];
     if (verdict->best) record_decision(run, "best", phase);
     if (!verdict->ends) return;
     record_decision(run, "end", phase);
@@ -344,7 +343,7 @@ static void record_verdict(oct_train_run *run, oct_phase phase, const oct_verdic
             "here",
             phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)stopping->since,
             stopping->since == 1 ? "" : "s", metric->title,
-            oct_figure_text(metric, none ? (double)NAN : stopping->best_value, best),
+            oct_figure_text(metric, none ? (double)NAN : stopping->best_value).text,
             (long long)stopping->best_step,
             none ? "; choose an evaluate.best that these test data define" : "");
 }
