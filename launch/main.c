@@ -69,11 +69,9 @@ static oct_status fail_unknown_command(const char *name)
         OCT_TRY(oct_text_add(&list, "%s%s", i ? ", " : "", names[i]));
     }
     char hint[OCT_HINT_BYTES];
-    oct_status status =
-        oct_fail(OCT_USAGE, "command line: unknown %s '%s'; %s\ncommands: %s",
-                 name[0] == '-' ? "option" : "command", name,
-                 oct_did_you_mean(hint, name, names, count, "see octet help"), list.data);
-    return status;
+    return oct_fail(OCT_USAGE, "command line: unknown %s '%s'; %s\ncommands: %s",
+                    name[0] == '-' ? "option" : "command", name,
+                    oct_did_you_mean(hint, name, names, count, "see octet help"), list.data);
 }
 
 /* The exit status of the ranks that this process started and waited for; below 0: it started none. */

@@ -70,6 +70,14 @@ json_t *oct_json_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *oct_json_reals(const double *values, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, json_real(values[i]));
+    return array;
+}
+
 static int add_bytes(const char *bytes, size_t size, void *text)
 {
     return oct_text_add(text, "%.*s", (int)size, bytes) == OCT_OK ? 0 : -1;

@@ -12,6 +12,7 @@ struct json_t;
 void oct_print_json(struct json_t *document);
 /* A number as JSON, which has no infinity and no NaN: null in their place (new reference). */
 struct json_t *oct_json_number(double value);
+struct json_t *oct_json_reals(const double *values, size_t count); /* an array (new reference) */
 /* Adds a JSON document to a text. NULL is OCT_RESOURCE. */
 oct_status oct_json_text(oct_text *text, const struct json_t *document, size_t flags);
 /* Writes out what is buffered: OCT_RESOURCE when it, or anything before, could not be written. main calls it after the

@@ -19,6 +19,38 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { NAME_BYTES = 64 };
+
+/* Names a run after the last part of a path, up to a dot; what is neither letter nor digit, _ nor - becomes _. */
+static void name_run(const char *path, char name[NAME_BYTES])
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    const char *begin = path + end;
+    while (begin > path && begin[-1] != '/')
+        begin--;
+    size_t length = strcspn(begin, "./");
+    length = length < NAME_BYTES - 1 ? length : NAME_BYTES - 1;
+    for (size_t i = 0; i < length; i++) {
+        const char c = begin[i];
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '-';
+        name[i] = plain ? c : '_';
+    }
+    memcpy(name + length, "", 1);
+    if (length == 0) memcpy(name, "net", 4);
+}
+
+/* Adds a word of the user's between quotes of YAML. */
+static oct_status add_quotes(oct_text *text, const char *word)
+{
+    OCT_TRY(oct_text_add(text, "\""));
+    for (const char *at = word; *at; at++)
+        OCT_TRY(oct_text_add(text, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at));
+    return oct_text_add(text, "\"");
+}
+
 /* What shows the format of a data set: the ending of a file, or a file in the folder. */
 static const struct {
     const char *ending, *file, *format;
@@ -249,7 +281,7 @@ static oct_status add_quoted(oct_text *text, const char *key, const char *name)
 {
     if (!name[0]) return OCT_OK;
     OCT_TRY(oct_text_add(text, "  %s: ", key));
-    OCT_TRY(oct_begun_quoted(text, name));
+    OCT_TRY(add_quotes(text, name));
     return oct_text_add(text, "\n");
 }
 
@@ -297,7 +329,7 @@ oct_status oct_data_recipe(const char *path, oct_text *text)
 {
     enum { SIDE_KEPT = 96, FEW = 5000, SMALL = 64, USUAL = 128 };
     beginning b = {0};
-    char name[OCT_BEGUN_NAME];
+    char name[NAME_BYTES];
     oct_status status = OCT_OK;
     OCT_TRY(oct_data_look(path, false, &b.found));
     oct_log_again(true); /* warnings about the data are left to the run */
@@ -308,7 +340,7 @@ oct_status oct_data_recipe(const char *path, oct_text *text)
      * within minutes says more than one that takes a night. */
     const bool kept = b.data.read_h > 0 && b.data.read_h <= SIDE_KEPT && b.data.read_w <= SIDE_KEPT;
     b.size = kept ? 0 : b.data.count < FEW ? SMALL : USUAL;
-    oct_begun_name(path, name);
+    name_run(path, name);
     OCT_TRY_OUT(oct_text_add(text,
                              "# Begun from the data alone: octet help recipe explains each key\n"
                              "schema: 1\nname: %s\noutput: runs/%s\nmodel:\n  name: %s\n",
@@ -328,26 +360,6 @@ out:
 }
 
 /* Of an ONNX network: what follows from it is written, and comments where the user has to say something. */
-
-void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME])
-{
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    const char *begin = path + end;
-    while (begin > path && begin[-1] != '/')
-        begin--;
-    size_t length = strcspn(begin, "./");
-    length = length < OCT_BEGUN_NAME - 1 ? length : OCT_BEGUN_NAME - 1;
-    for (size_t i = 0; i < length; i++) {
-        const char c = begin[i];
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                           (c >= '0' && c <= '9') || c == '_' || c == '-';
-        name[i] = plain ? c : '_';
-    }
-    memcpy(name + length, "", 1);
-    if (length == 0) memcpy(name, "net", 4);
-}
 
 /* Adds the section `data` for images of the network's input size, with a path that the user fills in. */
 static oct_status add_data_of_network(const oct_onnx_graph *g, oct_text *text)
@@ -379,19 +391,11 @@ static oct_status add_data_of_network(const oct_onnx_graph *g, oct_text *text)
                               "  std: [0.5]\n");
 }
 
-oct_status oct_begun_quoted(oct_text *text, const char *word)
-{
-    OCT_TRY(oct_text_add(text, "\""));
-    for (const char *at = word; *at; at++)
-        OCT_TRY(oct_text_add(text, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at));
-    return oct_text_add(text, "\"");
-}
-
 oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const char *model,
                              bool untrained, oct_text *text)
 {
-    char name[OCT_BEGUN_NAME];
-    oct_begun_name(path, name);
+    char name[NAME_BYTES];
+    name_run(path, name);
     OCT_TRY(oct_text_add(text,
                          "# %s, imported by octet import: fine-tuned for int8\n"
                          "#\n"
@@ -404,7 +408,7 @@ oct_status oct_import_recipe(const oct_onnx_graph *g, const char *path, const ch
                          "model:\n"
                          "  onnx: ",
                          name, name, name));
-    OCT_TRY(oct_begun_quoted(text, model));
+    OCT_TRY(add_quotes(text, model));
     OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
     OCT_TRY(add_data_of_network(g, text));
     return oct_text_add(text,

@@ -25,12 +25,6 @@ bool oct_data_is(const char *path);
 /* Writes a recipe for the data at a path: task, size and network follow from what they hold. */
 oct_status oct_data_recipe(const char *path, oct_text *text);
 
-enum { OCT_BEGUN_NAME = 64 };
-/* Names a run after the last part of a path, up to a dot; what is neither letter nor digit, _ nor - becomes _. */
-void oct_begun_name(const char *path, char name[OCT_BEGUN_NAME]);
-/* Adds a word of the user's between quotes of YAML. */
-oct_status oct_begun_quoted(oct_text *text, const char *word);
-
 /* Adds the recipe for a folded network of the file `path`. model: the file that it will name. untrained: its batch
  * norms have seen no data. */
 oct_status oct_import_recipe(const oct_onnx_graph *graph, const char *path, const char *model,

@@ -246,14 +246,6 @@ static void print_damaged(const oct_survey *s)
             oct_print("  %s\n", s->split[k].sentence[i]);
 }
 
-static json_t *reals_json(const double *values, int count)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, json_real(values[i]));
-    return list;
-}
-
 static json_t *class_names_json(const oct_dataset *data)
 {
     if (!data->class_names) return json_null();
@@ -278,10 +270,10 @@ static json_t *split_json(const oct_survey_split *split)
         json_array_append_new(damaged, json_string(split->sentence[i]));
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:I}", "samples",
                      split->data->count, "of_class", counts, "ignored_pixels", split->ignored,
-                     "sizes", sizes, "mean", reals_json(split->mean, split->channels), "std",
-                     reals_json(split->std, split->channels), "damaged", split->damaged,
-                     "damaged_samples", damaged, "not_finite", split->not_finite, "warned",
-                     split->warned);
+                     "sizes", sizes, "mean", oct_json_reals(split->mean, (size_t)split->channels),
+                     "std", oct_json_reals(split->std, (size_t)split->channels), "damaged",
+                     split->damaged, "damaged_samples", damaged, "not_finite", split->not_finite,
+                     "warned", split->warned);
 }
 
 static json_t *duplicates_json(const oct_survey *s)

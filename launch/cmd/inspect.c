@@ -104,10 +104,15 @@ static oct_status inspect_checkpoint(const char *path, bool json)
 
 /* Shows an int8 model: a line for each step of the program. */
 
-static const char *value_text(const oct_value *v, char text[64])
+typedef struct shown_text {
+    char text[80];
+} shown_text;
+
+static shown_text value_text(const oct_value *v)
 {
-    snprintf(text, 64, "%" PRId64 "x%" PRId64 "x%" PRId64, v->h, v->w, v->c);
-    return text;
+    shown_text shown;
+    snprintf(shown.text, sizeof shown.text, "%" PRId64 "x%" PRId64 "x%" PRId64, v->h, v->w, v->c);
+    return shown;
 }
 
 /* Counts the parameters of a step that has passed the check; of a float layer all that it keeps, a batch
@@ -124,19 +129,21 @@ static int64_t step_parameters(const oct_step *s)
 }
 
 /* Names the step, as in "conv", or in "float linear" for a float layer. */
-static const char *kind_text(const oct_step *s, char text[80])
+static shown_text kind_text(const oct_step *s)
 {
-    snprintf(text, 80, "%s%s", s->kind == OCT_STEP_FLOAT ? "float " : "", oct_step_operation(s));
-    return text;
+    shown_text shown;
+    snprintf(shown.text, sizeof shown.text, "%s%s", s->kind == OCT_STEP_FLOAT ? "float " : "",
+             oct_step_operation(s));
+    return shown;
 }
 
 static void print_program(const oct_program *p)
 {
-    char kind[80], in[64], out[64], window[OCT_WINDOW_TEXT];
+    char window[OCT_WINDOW_TEXT];
     int names = 5, kinds = 10; /* columns */
     for (int64_t i = 0; i < p->num_steps; i++) {
         const int name = (int)strlen(p->steps[i].name);
-        const int type = (int)strlen(kind_text(&p->steps[i], kind));
+        const int type = (int)strlen(kind_text(&p->steps[i]).text);
         names = name > names ? name : names;
         kinds = type > kinds ? type : kinds;
     }
@@ -146,8 +153,8 @@ static void print_program(const oct_program *p)
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
         oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, names, s->name, kinds,
-                  kind_text(s, kind), oct_step_window_text(s, window),
-                  value_text(&p->values[s->input[0]], in), value_text(v, out),
+                  kind_text(s).text, oct_step_window_text(s, window),
+                  value_text(&p->values[s->input[0]]).text, value_text(v).text,
                   oct_text_count(step_parameters(s)).text);
         if (v->dtype == OCT_F32)
             oct_print("  float\n");
@@ -159,7 +166,6 @@ static void print_program(const oct_program *p)
 
 static json_t *program_json(const oct_program *p)
 {
-    char in[64], out[64];
     json_t *array = json_array();
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *s = &p->steps[i];
@@ -172,7 +178,7 @@ static json_t *program_json(const oct_program *p)
             array,
             json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:i, s:o}", "name", s->name, "kind",
                       oct_step_type_of(s->kind)->name, "input",
-                      value_text(&p->values[s->input[0]], in), "output", value_text(v, out),
+                      value_text(&p->values[s->input[0]]).text, "output", value_text(v).text,
                       "parameters", (json_int_t)step_parameters(s), "dtype",
                       oct_dtype_name(v->dtype), "scale",
                       v->dtype == OCT_F32 ? 0.0 : (double)v->q.scale, "zero_point",

@@ -74,12 +74,19 @@ static oct_status load_test_data(const findings *f, oct_subject *s, const char *
 
 #define INSTEAD ", or ask for no data with --golden-only"
 
+/* Whether a value of golden sample i has the digest that is in the file. */
+static bool is_golden(const oct_model *m, const uint8_t *digests, int64_t i, int32_t value)
+{
+    const int64_t at = (i * m->program.num_values + value) * DIGEST;
+    return memcmp(digests + at, m->golden_digest + at, DIGEST) == 0;
+}
+
 /* Runs the program on its golden inputs: the SHA-256 of every value must be that in the file. */
 static oct_status verify_golden(const findings *f, const oct_model *m)
 {
     const oct_program *p = &m->program;
     OCT_OWNED(oct_free) uint8_t *digests = NULL;
-    int64_t values = p->num_values, count = m->certificate.golden_count;
+    const int64_t count = m->certificate.golden_count;
     if (count == 0) {
         NOT_VERIFIED(
             f, "layers: the file holds no golden inputs; %s",
@@ -89,23 +96,19 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
                   "oct_model_save, and octet convert adds them to a model of a checkpoint");
         return OCT_OK;
     }
-    OCT_TRY(oct_alloc(&digests, (size_t)(count * values), DIGEST));
+    OCT_TRY(oct_alloc(&digests, (size_t)(count * p->num_values), DIGEST));
     OCT_TRY(oct_golden_digests(p, m->golden_input, count, digests));
     for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < p->num_inputs; k++) {
-            int64_t at = (i * values + p->inputs[k]) * DIGEST;
-            OCT_CHECK(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
+        for (int k = 0; k < p->num_inputs; k++)
+            OCT_CHECK(is_golden(m, digests, i, p->inputs[k]), OCT_MISMATCH,
                       "%s: golden input %" PRId64 " is not that of its digest", f->args->word[0],
                       i);
-        }
     for (int64_t i = 0; i < count; i++)
-        for (int64_t s = 0; s < p->num_steps; s++) {
-            int64_t at = (i * values + p->steps[s].output) * DIGEST;
-            OCT_CHECK(memcmp(digests + at, m->golden_digest + at, DIGEST) == 0, OCT_MISMATCH,
+        for (int64_t s = 0; s < p->num_steps; s++)
+            OCT_CHECK(is_golden(m, digests, i, p->steps[s].output), OCT_MISMATCH,
                       "%s: golden input %" PRId64 ": layer %s is the first that differs on this "
                       "machine (OCT_ISA narrows the kernels)",
                       f->args->word[0], i, p->steps[s].name);
-        }
     VERIFIED(f, "%" PRId64 " golden inputs, all %" PRId64 " layers bit for bit", count,
              p->num_steps);
     return OCT_OK;

@@ -197,11 +197,7 @@ oct_status oct_model_set_class_names(oct_model *model, const char *const *names,
         OCT_CHECK(names[i], OCT_USAGE, "the name of class %d is missing (NULL)", i);
     const oct_dataset named = {.classes = n, .class_names = (char **)(uintptr_t)names};
     const oct_status status = oct_class_names_make(&text, &named);
-    if (status == OCT_DATA) {
-        char why[512];
-        snprintf(why, sizeof why, "%s", oct_error_message(0));
-        return oct_fail(OCT_USAGE, "%s", why);
-    }
+    if (status == OCT_DATA) return oct_fail(OCT_USAGE, "%s", oct_error_message(0));
     OCT_TRY(status);
     oct_free(&model->class_names);
     model->class_names = text;

@@ -20,8 +20,7 @@ enum { STYLE, SCRIPT, STYLE_HASH, SCRIPT_HASH, FACTS, PLAIN, SLOTS };
 
 bool oct_page_is_name(const char *path)
 {
-    const size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".html") == 0;
+    return strlen(path) > 5 && oct_ends_with(path, ".html");
 }
 
 static oct_status add_lines(oct_text *out, const char *const *lines)

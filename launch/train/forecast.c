@@ -307,15 +307,13 @@ static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, 
 /* The trial's learning rate is next to nothing, so the remedy is another than in training. */
 static oct_status explain_failure(oct_status status)
 {
-    char what[512];
     const char *text = oct_error_message(0);
     if (status != OCT_NUMERIC) return status;
-    snprintf(what, sizeof what, "%.*s", (int)strcspn(text, ";"), text);
     return oct_fail(OCT_NUMERIC,
-                    "a trial of a few steps, at a learning rate of nearly 0, fails at %s; either "
+                    "a trial of a few steps, at a learning rate of nearly 0, fails at %.*s; either "
                     "the weights at the start are not trained (train in float first: "
                     "float.epochs), or the data are far from 1 (data.mean, data.std)",
-                    what);
+                    (int)strcspn(text, ";"), text);
 }
 
 /* Runs a few images and then more, and continues memory and time along the line through both to the whole share. */

@@ -67,17 +67,14 @@ static oct_status stop_before_steps(const oct_train_run *run)
 static oct_status open_required_checkpoint(const oct_train_run *run, int64_t step, const char *what,
                                            oct_checkpoint *checkpoint)
 {
-    char why[640];
     oct_status status = OCT_OK;
     if (oct_train_run_speaks(run))
         status = oct_checkpoint_open_step(checkpoint, run->saver.folder, step);
-    if (status == OCT_DATA) {
-        snprintf(why, sizeof why, "%s", oct_error_message(0));
+    if (status == OCT_DATA)
         status = oct_fail(OCT_DATA,
                           "%s; restore it from a copy, since it is %s, or train again in another "
                           "output folder",
-                          why, what);
-    }
+                          oct_error_message(0), what);
     OCT_TRY(oct_session_agree(run->session, status));
     return oct_job_share(run->session, checkpoint);
 }
@@ -206,13 +203,13 @@ static oct_status share_checkpoint_info(oct_session *session, oct_checkpoint *ch
 static oct_status resume_run(oct_train_run *run)
 {
     OCT_OWNED(oct_checkpoint_close) oct_checkpoint checkpoint = {0};
+    const bool first = oct_train_run_speaks(run);
     oct_status status = OCT_OK;
-    if (oct_train_run_speaks(run))
-        status = oct_checkpoint_newest_on_disk(&checkpoint, run->saver.folder);
+    if (first) status = oct_checkpoint_newest_on_disk(&checkpoint, run->saver.folder);
     OCT_TRY(oct_session_agree(run->session, status));
     OCT_TRY(share_checkpoint_info(run->session, &checkpoint));
     if (checkpoint.path) {
-        if (oct_train_run_speaks(run))
+        if (first)
             status = oct_run_folder_same_data(
                 &run->folder, oct_job_data_record(&run->train_data, &run->test_data));
         OCT_TRY(oct_session_agree(run->session, status));
@@ -223,13 +220,11 @@ static oct_status resume_run(oct_train_run *run)
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld", run->recipe->output,
                 (long long)run->trainer.step, (long long)oct_plan_steps(&run->trainer.plan));
     }
-    if (oct_train_run_speaks(run)) {
-        if (checkpoint.path)
-            status = oct_checkpoint_clean(run->saver.folder, checkpoint.info.recipe);
-        if (status == OCT_OK)
-            status = oct_run_folder_rewind(&run->folder, run->trainer.step,
-                                           oct_plan_steps(&run->trainer.plan));
-    }
+    if (first && checkpoint.path)
+        status = oct_checkpoint_clean(run->saver.folder, checkpoint.info.recipe);
+    if (first && status == OCT_OK)
+        status = oct_run_folder_rewind(&run->folder, run->trainer.step,
+                                       oct_plan_steps(&run->trainer.plan));
     return oct_session_agree(run->session, status);
 }
 
