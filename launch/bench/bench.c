@@ -11,9 +11,7 @@
 #include "quant/convert/convert.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 void oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)

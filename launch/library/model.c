@@ -7,7 +7,6 @@
 #include "quant/program/step.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const double default_lr = 0.01;

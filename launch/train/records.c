@@ -132,25 +132,25 @@ static void say_collapse(oct_train_run *run, oct_phase phase, char text[400])
     const double much = phase == OCT_PHASE_FLOAT ? 10 : 2;
     const oct_step_totals *w = &run->progress.phase;
     const double before = run->phase_loss, mean = w->loss_sum / (double)w->samples;
-    const char *remedy =
-        phase == OCT_PHASE_FLOAT ? "training diverges; lower float.lr, set optimizer.clip_norm, or "
-                                   "start from trained weights"
-        : phase == OCT_PHASE_CALIBRATE
-            ? "with the statistics of the float phase, batch norms do not fit the data yet; train "
-              "more float.epochs"
-        : phase == OCT_PHASE_QAT_BN_FROZEN
-            ? "frozen batch norms do not fit the data yet; freeze them later "
-              "(qat.freeze_batch_norm), or "
-              "train more qat.epochs, so that their statistics follow"
-        : phase == OCT_PHASE_QAT_SCALES_FROZEN
-            ? "frozen scales do not fit yet; freeze them later (qat.freeze_scales), or lower qat.lr"
-            : "QAT does not hold what the float phase has learned; lower qat.lr";
+    static const char *const remedy[OCT_PHASES] = {
+        [OCT_PHASE_FLOAT] = "training diverges; lower float.lr, set optimizer.clip_norm, or start "
+                            "from trained weights",
+        [OCT_PHASE_CALIBRATE] = "with the statistics of the float phase, batch norms do not fit "
+                                "the data yet; train more "
+                                "float.epochs",
+        [OCT_PHASE_QAT] = "QAT does not hold what the float phase has learned; lower qat.lr",
+        [OCT_PHASE_QAT_BN_FROZEN] = "frozen batch norms do not fit the data yet; freeze them later "
+                                    "(qat.freeze_batch_norm), or "
+                                    "train more qat.epochs, so that their statistics follow",
+        [OCT_PHASE_QAT_SCALES_FROZEN] =
+            "frozen scales do not fit yet; freeze them later (qat.freeze_scales), or lower qat.lr",
+    };
     text[0] = '\0';
     run->phase_loss = mean;
     if (phase == OCT_PHASE_QAT && oct_teacher_wanted(run->recipe)) return; /* another loss */
     if (before > 0 && mean > much * before + 0.1)
         oct_snprintf(text, 400, "%s: the mean loss rose from %.3g to %.3g: %s",
-                     oct_phase_name(phase), before, mean, remedy);
+                     oct_phase_name(phase), before, mean, remedy[phase]);
 }
 
 void oct_record_so_far(oct_train_run *run, oct_phase phase)
