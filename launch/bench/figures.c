@@ -63,8 +63,7 @@ static void print_figure(oct_bench *bench, const batch_figure *t, oct_timings *t
     }
     oct_bench_print(bench, object,
                     "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64
-                    " thread%s, %s: %.2f ms, "
-                    "%.0f images/s%s, %s%s%s, %.1f Gop/s of %.1f (%.0f %%)",
+                    " thread%s, %s: %.2f ms, %.0f images/s%s, %s%s%s, %.1f Gop/s of %.1f (%.0f %%)",
                     t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "",
                     bench->batch, ranks, ranks > 1 ? "s" : "", bench->threads,
                     bench->threads > 1 ? "s" : "", oct_isa_best(), 1e3 * each.seconds, rate, syncs,

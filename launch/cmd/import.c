@@ -33,9 +33,9 @@ typedef struct network {
     int64_t count[TYPES_MAX];
     int types;
     /* Its operators: their types, each once, and how many of each; owned. */
-    const char **operator;
+    const char **op;
     int64_t *uses;
-    size_t operators;
+    size_t num_ops;
 } network;
 
 static int by_text(const void *a, const void *b)
@@ -135,9 +135,8 @@ static void print_network(const network *m)
     if (m->nodes != g->num_nodes)
         oct_print(", of %" PRId64 " in the file: the others are constants or do nothing", m->nodes);
     oct_print("\n\n%-24s %5s\n", "operator", "count");
-    for (size_t i = 0; i < m->operators; i++)
-        oct_print("%-24s %5" PRId64 "\n", oct_show(m->operator[i], strlen(m->operator[i])).text,
-                  m->uses[i]);
+    for (size_t i = 0; i < m->num_ops; i++)
+        oct_print("%-24s %5" PRId64 "\n", oct_show(m->op[i], strlen(m->op[i])).text, m->uses[i]);
 }
 
 /* Printable in JSON, which has to be UTF-8. */
@@ -169,8 +168,8 @@ static void print_json(const network *m)
         json_object_set_new(modules, m->type[i]->name,
                             json_pack("{s:I, s:b}", "count", (json_int_t)m->count[i], "quantized",
                                       oct_quant_rule_find(m->type[i]) != NULL));
-    for (size_t i = 0; i < m->operators; i++)
-        json_object_set_new(types, oct_show(m->operator[i], strlen(m->operator[i])).text,
+    for (size_t i = 0; i < m->num_ops; i++)
+        json_object_set_new(types, oct_show(m->op[i], strlen(m->op[i])).text,
                             json_integer(m->uses[i]));
     oct_print_json(json_pack(
         "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
@@ -188,15 +187,14 @@ static oct_status count_operators(network *m)
 {
     const oct_onnx_graph *g = &m->graph;
     const size_t nodes = (size_t)g->num_nodes;
-    OCT_TRY(oct_alloc(&m->operator, nodes, sizeof *m->operator));
+    OCT_TRY(oct_alloc(&m->op, nodes, sizeof *m->op));
     OCT_TRY(oct_alloc(&m->uses, nodes, sizeof *m->uses));
     for (size_t i = 0; i < nodes; i++)
-        m->operator[i] = g->nodes[i].type;
-    if (nodes > 1) qsort(m->operator, nodes, sizeof *m->operator, by_text);
+        m->op[i] = g->nodes[i].type;
+    if (nodes > 1) qsort(m->op, nodes, sizeof *m->op, by_text);
     for (size_t i = 0; i < nodes; i++) {
-        if (i == 0 || strcmp(m->operator[m->operators - 1], m->operator[i]) != 0)
-            m->operator[m->operators++] = m->operator[i];
-        m->uses[m->operators - 1]++;
+        if (i == 0 || strcmp(m->op[m->num_ops - 1], m->op[i]) != 0) m->op[m->num_ops++] = m->op[i];
+        m->uses[m->num_ops - 1]++;
     }
     return OCT_OK;
 }
@@ -251,7 +249,7 @@ static oct_status run_import(const oct_args *args)
     if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);
-    OCT_FREE_ALL(&m.bytes, &m.notes, &m.operator, & m.uses);
+    OCT_FREE_ALL(&m.bytes, &m.notes, &m.op, &m.uses);
     return status;
 }
 

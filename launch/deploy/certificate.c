@@ -388,8 +388,7 @@ static oct_status compare_logits(oct_certificate *certificate, const oct_outputs
     certificate->qat_accuracy = oct_scores_accuracy(&conversion->qat_scores);
     OCT_CHECK(certificate->logits_differ == 0, OCT_MISMATCH,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
-              "of test "
-              "image %lld; nothing was saved",
+              "of test image %lld; nothing was saved",
               (long long)certificate->logits_differ, (long long)(certificate->images * numel),
               (long long)(-key % numel), (long long)(-key / numel));
     return OCT_OK;

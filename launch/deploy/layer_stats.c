@@ -141,10 +141,9 @@ static oct_status find_uneven_inputs(const oct_program *program, const oct_step 
         return OCT_OK;
     return oct_text_add(
         finding,
-        "%s: combines %s, whose values reach %.3g, and %s, whose values reach %.3g, in "
-        "one scale, which leaves the smaller ones few codes; bring the branches to "
-        "like ranges, such as by a batch norm in each, or give it 16 bits "
-        "(quant.int16_layers)",
+        "%s: combines %s, whose values reach %.3g, and %s, whose values reach %.3g, in one scale, "
+        "which leaves the smaller ones few codes; bring the branches to like ranges, such as by a "
+        "batch norm in each, or give it 16 bits (quant.int16_layers)",
         step->name, program->steps[least].name, largest_magnitude(&figures[least]),
         program->steps[most].name, largest_magnitude(&figures[most]));
 }

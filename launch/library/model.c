@@ -72,8 +72,7 @@ oct_status oct_model_make(oct_model **model, oct_training *t)
         .root = t->trainer.model, .recipe = &t->recipe, .test_data = &t->data};
     if (t->trainer.phase != OCT_PHASE_QAT_SCALES_FROZEN)
         status = oct_fail(OCT_USAGE,
-                          "the scales of the network may still move; call oct_training_%s "
-                          "first",
+                          "the scales of the network may still move; call oct_training_%s first",
                           t->trainer.phase == OCT_PHASE_FLOAT ? "prepare"
                           : t->calibrated                     ? "freeze"
                                                               : "calibrate");

@@ -67,8 +67,7 @@ static oct_status check_readable(const char *path, const unsigned char *head, si
     }
     OCT_CHECK(!oct_weights_is(path), OCT_DATA,
               "%s: is a file of another framework; a recipe takes its weights as init, `octet "
-              "import` and "
-              "model.onnx an ONNX network",
+              "import` and model.onnx an ONNX network",
               path);
     bool text = size > 0;
     for (size_t i = 0; i < size; i++)

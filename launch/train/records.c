@@ -136,12 +136,11 @@ static void say_collapse(oct_train_run *run, oct_phase phase, char text[400])
         [OCT_PHASE_FLOAT] = "training diverges; lower float.lr, set optimizer.clip_norm, or start "
                             "from trained weights",
         [OCT_PHASE_CALIBRATE] = "with the statistics of the float phase, batch norms do not fit "
-                                "the data yet; train more "
-                                "float.epochs",
+                                "the data yet; train more float.epochs",
         [OCT_PHASE_QAT] = "QAT does not hold what the float phase has learned; lower qat.lr",
         [OCT_PHASE_QAT_BN_FROZEN] = "frozen batch norms do not fit the data yet; freeze them later "
-                                    "(qat.freeze_batch_norm), or "
-                                    "train more qat.epochs, so that their statistics follow",
+                                    "(qat.freeze_batch_norm), or train more qat.epochs, so that "
+                                    "their statistics follow",
         [OCT_PHASE_QAT_SCALES_FROZEN] =
             "frozen scales do not fit yet; freeze them later (qat.freeze_scales), or lower qat.lr",
     };
