@@ -50,7 +50,6 @@ static void end_unaided(int signal_number)
 void oct_abort(int exit_status)
 {
     enum { ANSWERS_WITHIN_S = 10, STOPPED_S = 1 };
-    char launcher[128];
     int started = 0, ended = 0;
     oct_rank_note_end(exit_status);
     fflush(NULL);
@@ -59,7 +58,7 @@ void oct_abort(int exit_status)
     MPI_Finalized(&ended);
     last_status = exit_status;
     signal(SIGALRM, end_unaided);
-    const bool mpirun_is_stopped = oct_launcher_stopped("", launcher)[0] != '\0';
+    const bool mpirun_is_stopped = oct_launcher_stopped("").text[0] != '\0';
     alarm(mpirun_is_stopped ? STOPPED_S : ANSWERS_WITHIN_S);
     if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
     _exit(exit_status);

@@ -162,9 +162,8 @@ static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *fail
     int first = size - (int)votes[0];
     OCT_TRY(oct_exchange_broadcast(comm, failure, sizeof(*failure), first));
     if (mine != OCT_OK) return mine;
-    char who[128];
     unpack_failure(failure);
-    (void)oct_fail_prefix("%s", oct_rank_text(comm, first, who));
+    (void)oct_fail_prefix("%s", oct_text_rank(comm, first).text);
     return OCT_PEER;
 }
 
@@ -198,10 +197,9 @@ oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, c
     OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
     int64_t differs = mine == first ? 0 : size - comm->base.rank;
     OCT_TRY(oct_exchange_max(comm, &differs, 1));
-    char zero[128], other[128];
     OCT_CHECK(differs == 0, OCT_DATA,
               "%s reads other %s than %s: their files differ; give all hosts the same ones",
-              oct_rank_text(comm, size - (int)differs, other), what, oct_rank_text(comm, 0, zero));
+              oct_text_rank(comm, size - (int)differs).text, what, oct_text_rank(comm, 0).text);
     return OCT_OK;
 }
 

@@ -136,9 +136,9 @@ static double seconds_waited(const oct_collective *self)
     return comm->state->waited_s + (comm->besides ? comm->besides->state->waited_s : 0);
 }
 
-static const char *rank_name(const oct_collective *self, int rank, char text[128])
+static oct_rank_text rank_name(const oct_collective *self, int rank)
 {
-    return oct_rank_text(oct_comm_of(self), rank, text);
+    return oct_text_rank(oct_comm_of(self), rank);
 }
 
 /* Makes the state of a communicator over this transport and its collective functions, and takes part in the shared

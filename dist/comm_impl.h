@@ -222,8 +222,11 @@ oct_status oct_launcher_check(void);
 /* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
  * with processes of its own. */
 int oct_launcher_process(void);
-/* Writes `before` and that mpirun or its daemon is stopped, with the remedy; "" where none of them is. */
-const char *oct_launcher_stopped(const char *before, char text[128]);
+typedef struct oct_launcher_text {
+    char text[128];
+} oct_launcher_text;
+/* `before` and that mpirun or its daemon is stopped, with the remedy; "" where none of them is. */
+oct_launcher_text oct_launcher_stopped(const char *before);
 
 /* exchange.c. OCT_LOST where ranks have been lost before. */
 oct_status oct_exchange_check(const oct_comm *comm);
@@ -247,7 +250,7 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience);
 /* Finds out, without waiting, which transfers or lines (at least one is waited for) have ended; *moved: some have. */
 oct_status oct_exchange_poll(const oct_comm *comm, bool *moved);
 /* report.c. "rank 2 (node7)", and "sum over leaves". */
-const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
+oct_rank_text oct_text_rank(const oct_comm *comm, int rank);
 const char *oct_exchange_name(int exchange);
 /* Writes what all ranks do or did last: those of this host by their table, others by their last message. */
 void oct_exchange_report(const oct_comm *comm, char *text, size_t size);

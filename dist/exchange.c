@@ -105,11 +105,10 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
 /* Breaks off with a sentence that says in what, and with whom, the transport failed. */
 static oct_status break_off_transport(const oct_comm *comm, int peer)
 {
-    char mine[128], other[128];
-    return break_off(
-        comm, oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
-                              oct_exchange_name((int)comm->state->exchange), comm->state->sequence,
-                              oct_rank_text(comm, peer, other)));
+    return break_off(comm, oct_fail_prefix("%s in %s %u with %s",
+                                           oct_text_rank(comm, comm->base.rank).text,
+                                           oct_exchange_name((int)comm->state->exchange),
+                                           comm->state->sequence, oct_text_rank(comm, peer).text));
 }
 
 /* Adds to what oct_exchange_wait waits for; at a time that is messages only or lines (progress > 0) only. */
@@ -163,14 +162,13 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, s
 static oct_status fail_other_order(const oct_comm *comm, int peer, int exchange, uint32_t sequence)
 {
     const oct_comm_state *s = comm->state;
-    char mine[128], other[128];
     return break_off(comm,
                      oct_fail(OCT_LOST,
                               "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
                               "plug-in or a decision that depends on the rank does that",
-                              oct_rank_text(comm, comm->base.rank, mine),
+                              oct_text_rank(comm, comm->base.rank).text,
                               oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                              oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
+                              oct_text_rank(comm, peer).text, oct_exchange_name(exchange),
                               sequence & SEQUENCE_MASK));
 }
 
@@ -178,13 +176,12 @@ static oct_status fail_other_order(const oct_comm *comm, int peer, int exchange,
 static oct_status fail_other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
 {
     const oct_comm_state *s = comm->state;
-    char mine[128], other[128];
     return break_off(comm, oct_fail(OCT_LOST,
                                     "the ranks disagree about %s %u: %s %s of another length than "
                                     "the %zu bytes of %s",
                                     oct_exchange_name((int)s->exchange), s->sequence,
-                                    oct_rank_text(comm, peer, other), what, bytes,
-                                    oct_rank_text(comm, comm->base.rank, mine)));
+                                    oct_text_rank(comm, peer).text, what, bytes,
+                                    oct_text_rank(comm, comm->base.rank).text));
 }
 
 /* Checks that a transfer that has ended brought a message of this operation and of the expected length. */
@@ -317,8 +314,7 @@ static int find_unanswered(const oct_comm_state *s)
 static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
-    char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128], report[OCT_REPORT_BYTES];
-    char launcher[128];
+    char names[MAX_NAMED * 130 + 64] = "", report[OCT_REPORT_BYTES];
     size_t length = 0;
     int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
@@ -333,7 +329,7 @@ static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
             continue;
         }
         length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s",
-                                   named ? ", " : "", oct_rank_text(comm, rank, one));
+                                   named ? ", " : "", oct_text_rank(comm, rank).text);
         named++;
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
@@ -342,9 +338,9 @@ static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
                      oct_fail(OCT_LOST,
                               "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
                               "off: look at that rank's host, then start again%s%s",
-                              names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
+                              names, oct_text_rank(comm, comm->base.rank).text, waited_s,
                               oct_exchange_name((int)s->exchange), s->sequence,
-                              oct_launcher_stopped("; ", launcher), report));
+                              oct_launcher_stopped("; ").text, report));
 }
 
 /* A rank that waits for an answer which itself waits for somebody is given a fifth more for each such
@@ -358,19 +354,18 @@ static double extend_by_patience(double seconds, int patience)
 static int warn_of_wait(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
-    char mine[128], other[128], launcher[128];
     const int missing = find_missing_rank(comm, find_unanswered(s));
     oct_rank_view view;
     const char state =
         oct_rank_table_find(missing, &view) ? oct_process_state(view.pid) : 'R' /* not known */;
     oct_log_anyone(
         OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s%s",
-        oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, missing, other),
+        oct_text_rank(comm, comm->base.rank).text, waited_s, oct_text_rank(comm, missing).text,
         state == 'T'                 ? ", whose process is stopped,"
         : state == 'Z' || state == 0 ? ", whose process is gone,"
                                      : "",
         oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s,
-        oct_launcher_stopped("; ", launcher));
+        oct_launcher_stopped("; ").text);
     return missing;
 }
 
@@ -395,10 +390,9 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         if (moved) {
             if (quiet_s > noted_s) oct_rank_note(OCT_RANK_WAITS, -1);
             if (missing >= 0) {
-                char own[128], other[128];
                 oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
-                               oct_rank_text(comm, comm->base.rank, own), quiet_s,
-                               oct_rank_text(comm, missing, other));
+                               oct_text_rank(comm, comm->base.rank).text, quiet_s,
+                               oct_text_rank(comm, missing).text);
             }
             missing = -1;
             quiet_s = 0;

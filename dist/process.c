@@ -169,14 +169,14 @@ int oct_launcher_process(void)
     return 0;
 }
 
-const char *oct_launcher_stopped(const char *before, char text[128])
+oct_launcher_text oct_launcher_stopped(const char *before)
 {
+    oct_launcher_text t = {""};
     int pid = oct_launcher_process();
     while (pid > 1 && !(is_launcher(pid) && oct_process_state(pid) == 'T'))
         pid = find_parent(pid); /* MPICH has a proxy between mpirun and the ranks */
-    text[0] = '\0';
     if (pid > 1)
-        snprintf(text, 128, "%smpirun (process %d) is stopped, and kill -CONT %d wakes it", before,
-                 pid, pid);
-    return text;
+        snprintf(t.text, sizeof t.text,
+                 "%smpirun (process %d) is stopped, and kill -CONT %d wakes it", before, pid, pid);
+    return t;
 }

@@ -6,13 +6,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
+oct_rank_text oct_text_rank(const oct_comm *comm, int rank)
 {
+    oct_rank_text t;
     if (comm->hosts && comm->hosts[rank].name[0])
-        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
+        snprintf(t.text, sizeof t.text, "rank %d (%s)", rank, comm->hosts[rank].name);
     else
-        snprintf(text, 128, "rank %d", rank);
-    return text;
+        snprintf(t.text, sizeof t.text, "rank %d", rank);
+    return t;
 }
 
 enum { ROWS_MAX = 32 };
@@ -93,10 +94,9 @@ void oct_exchange_report(const oct_comm *comm, char *text, size_t size)
     add_ranks_of_host(&r);
     for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++) {
         const oct_heard *heard = &comm->state->heard[rank];
-        char who[128];
         oct_rank_view view;
         if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || !begin_row(&r)) continue;
-        add_text(&r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
+        add_text(&r, "\n  %s cannot be seen from here", oct_text_rank(comm, rank).text);
         if (heard->sequence > 0)
             add_text(&r, ", last heard of in %s %u, %.1f s ago",
                      oct_exchange_name((int)heard->exchange), heard->sequence,

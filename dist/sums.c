@@ -114,7 +114,6 @@ static oct_status map_rows(const oct_sum *s, int rank)
     const int in_node = rank - comm->state->node.first;
     const oct_rows_place *place = &comm->state->node.lines[in_node].rows;
     mapped_rows *view = &s->rows->peers[in_node];
-    char name[128];
     if (rank == comm->base.rank || view->id == place->id) return OCT_OK;
     if (view->memory) munmap(view->memory, view->bytes);
     *view = (mapped_rows){.id = place->id, .bytes = place->bytes};
@@ -123,7 +122,7 @@ static oct_status map_rows(const oct_sum *s, int rank)
     OCT_CHECK(view->memory, OCT_RESOURCE,
               "no room for a view of %s of %s, which has its gradients there; use fewer "
               "ranks on a host, or more memory",
-              oct_text_size((int64_t)place->bytes).text, oct_rank_text(comm, rank, name));
+              oct_text_size((int64_t)place->bytes).text, oct_text_rank(comm, rank).text);
     return OCT_OK;
 }
 

@@ -143,10 +143,11 @@ static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 /* Says for whom the call waits, as far as this host knows. */
 static void explain_wait(oct_rank_stage stage, char text[NAMES_BYTES + 256])
 {
-    char names[NAMES_BYTES], host[OCT_HOST_BYTES], launcher[128];
+    const oct_launcher_text launcher = oct_launcher_stopped("because ");
+    char names[NAMES_BYTES], host[OCT_HOST_BYTES];
     oct_host_name(host);
-    if (oct_launcher_stopped("because ", launcher)[0])
-        snprintf(text, NAMES_BYTES + 256, "%s", launcher);
+    if (launcher.text[0])
+        snprintf(text, NAMES_BYTES + 256, "%s", launcher.text);
     else if (name_missing(stage, names) > 0)
         snprintf(text, NAMES_BYTES + 256, "for %s on %s", names, host);
     else if (oct_rank_table_lines() == 0 || !all_are_here())

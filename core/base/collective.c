@@ -101,11 +101,12 @@ static double alone_waited(const oct_collective *self)
     return 0;
 }
 
-static const char *alone_name(const oct_collective *self, int rank, char text[128])
+static oct_rank_text alone_name(const oct_collective *self, int rank)
 {
+    oct_rank_text t;
     (void)self;
-    snprintf(text, 128, "rank %d", rank);
-    return text;
+    snprintf(t.text, sizeof t.text, "rank %d", rank);
+    return t;
 }
 
 const oct_collective oct_collective_one = {
@@ -222,10 +223,10 @@ static double replay_waited(const oct_collective *self)
     return r->ranks->waited(r->ranks);
 }
 
-static const char *replay_name(const oct_collective *self, int rank, char text[128])
+static oct_rank_text replay_name(const oct_collective *self, int rank)
 {
     const oct_replay *r = (const oct_replay *)self;
-    return r->ranks->name(r->ranks, rank, text);
+    return r->ranks->name(r->ranks, rank);
 }
 
 void oct_replay_begin(oct_replay *replay, const oct_collective *ranks)

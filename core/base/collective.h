@@ -6,6 +6,10 @@
 #include "core/base/leaves.h"
 #include "core/base/status.h"
 
+typedef struct oct_rank_text {
+    char text[128];
+} oct_rank_text;
+
 typedef struct oct_collective oct_collective;
 struct oct_collective {
     int rank, size;
@@ -45,7 +49,7 @@ struct oct_collective {
     /* Not collective: how many seconds this rank has waited for others so far, and a rank's name with its host,
      * "rank 2 (node7)". */
     double (*waited)(const oct_collective *self);
-    const char *(*name)(const oct_collective *self, int rank, char text[128]);
+    oct_rank_text (*name)(const oct_collective *self, int rank);
 };
 
 extern const oct_collective oct_collective_one; /* rank 0 of 1 */

@@ -31,12 +31,11 @@ static void name_ranks(const oct_collective *group, const bool *which, char *tex
 {
     size_t used = 0;
     int named = 0;
-    char one[128];
     text[0] = '\0';
     for (int r = 0; r < group->size; r++) {
         if (!which[r] || named++ >= NAMED_MAX) continue;
         used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "",
-                                 group->name(group, r, one));
+                                 group->name(group, r).text);
         if (used >= bytes) used = bytes - 1;
     }
     if (named > NAMED_MAX) snprintf(text + used, bytes - used, " and %d more", named - NAMED_MAX);
@@ -293,7 +292,6 @@ void oct_straggler_begin(oct_straggler *straggler, const oct_leaves *leaves)
 static void report_slow_rank(oct_straggler *straggler)
 {
     double factor;
-    char who[128];
     const int slowest = oct_straggler_slowest(straggler->own_ns, straggler->group->size,
                                               &straggler->before, &factor);
     straggler->steps = slowest < 0 ? 0 : slowest == straggler->slow ? straggler->steps + 1 : 1;
@@ -306,7 +304,7 @@ static void report_slow_rank(oct_straggler *straggler)
             "%s is slow: in each of the last %d steps it took at least %.1f times as long as the "
             "median rank, now %.1f times (%.3g s), and all wait for it; look what else runs on its "
             "host, and whether that is throttled",
-            straggler->group->name(straggler->group, slowest, who), STEPS_IN_A_ROW, slow_factor,
+            straggler->group->name(straggler->group, slowest).text, STEPS_IN_A_ROW, slow_factor,
             factor, (double)straggler->own_ns[slowest] * 1e-9);
 }
 
