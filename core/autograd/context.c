@@ -321,7 +321,6 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
 {
     int64_t numel = oct_shape_numel(&shape);
     size_t bytes;
-    char text[96];
     if (!cx || shape.ndim < 0 || shape.ndim > OCT_MAX_DIMS || !oct_dtype_is_known(dtype))
         return oct_context_fail(cx, OCT_USAGE,
                                 "a tensor cannot have %d dimensions of type %d; it has at most %d",
@@ -329,10 +328,10 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
     if (cx->max_numel > 0 && (numel < 0 || numel > cx->max_numel))
         return oct_context_fail(cx, OCT_DATA,
                                 "it makes a tensor of shape %s, more than %lld numbers",
-                                oct_shape_text(&shape, text), (long long)cx->max_numel);
+                                oct_text_shape(&shape).text, (long long)cx->max_numel);
     if (numel < 0 || __builtin_mul_overflow((size_t)numel, oct_dtype_bytes(dtype), &bytes))
         return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
-                                oct_shape_text(&shape, text));
+                                oct_text_shape(&shape).text);
     int64_t trace_value = -1;
     void *data = NULL;
     if (!oct_context_frees(cx))

@@ -231,8 +231,7 @@ bool oct_batch_is_whole(oct_context *cx)
 {
     if (cx->part == OCT_BATCH_WHOLE) return true;
     cx->part = OCT_BATCH_PART_REFUSED;
-    oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
-    return false;
+    return oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
 }
 
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)

@@ -62,7 +62,6 @@ static oct_status train_container(void *user, oct_module *module)
 
 static oct_status check_example(const oct_example *example, int count)
 {
-    char text[96];
     OCT_CHECK(
         !example->training_count || example->training_count >= example->count, OCT_PREPARE,
         "a model cannot be traced with fewer inputs in training (%d) than in evaluation (%d); "
@@ -73,7 +72,7 @@ static oct_status check_example(const oct_example *example, int count)
     for (int i = 0; i < count; i++) {
         const oct_shape *shape = &example->shape[i];
         OCT_CHECK(shape->ndim > 0 && oct_shape_numel(shape) >= 0, OCT_PREPARE,
-                  "a model cannot be traced on an input of shape %s", oct_shape_text(shape, text));
+                  "a model cannot be traced on an input of shape %s", oct_text_shape(shape).text);
     }
     return OCT_OK;
 }

@@ -152,17 +152,14 @@ oct_status oct_mean_hw_create(oct_module **m, bool keep)
 
 static void describe_pool(const oct_module *self, char *text, size_t size)
 {
-    char windows[OCT_GEOMETRY_TEXT];
-    snprintf(text, size, "%s",
-             oct_pool_geometry_text(&((const oct_pool_module *)self)->args, windows));
+    snprintf(text, size, "%s", oct_text_pool_geometry(&((const oct_pool_module *)self)->args).text);
 }
 
 static oct_status init_pool(oct_module *self)
 {
     const oct_pool_geometry *g = &((const oct_pool_module *)self)->args;
-    char windows[OCT_GEOMETRY_TEXT];
     OCT_CHECK(oct_pool_geometry_fits(g), OCT_USAGE, "a %s cannot have windows of %s; %s",
-              self->type->name, oct_pool_geometry_text(g, windows), oct_pool_geometry_rule);
+              self->type->name, oct_text_pool_geometry(g).text, oct_pool_geometry_rule);
     return OCT_OK;
 }
 OP_MODULE(max_pool, oct_pool_module, oct_max_pool_arg_list, describe_pool, init_pool, 1,
@@ -224,11 +221,10 @@ static void describe_reshape(const oct_module *self, char *text, size_t size)
 /* Fails unless samples can have this shape, whose batch becomes 1. */
 static oct_status check_sample(const oct_module *self, oct_shape *shape)
 {
-    char text[96];
     shape->dim[0] = 1;
     OCT_CHECK(shape->ndim >= 1 && oct_shape_numel(shape) >= 1, OCT_USAGE,
               "a %s cannot make samples of shape %s; each dimension must be at least 1",
-              self->type->name, oct_shape_text(shape, text));
+              self->type->name, oct_text_shape(shape).text);
     return OCT_OK;
 }
 
@@ -251,14 +247,13 @@ static void describe_move(const oct_module *self, char *text, size_t size)
 
 static oct_status init_move(oct_module *self)
 {
-    char text[96];
     oct_move_map *map = &((oct_move_module *)self)->args;
     OCT_TRY(check_sample(self, &map->out));
     if (oct_move_check(map, INT64_MAX, OCT_USAGE) != OCT_OK)
-        return oct_fail_prefix("a move to %s", oct_shape_text(&map->out, text));
+        return oct_fail_prefix("a move to %s", oct_text_shape(&map->out).text);
     OCT_CHECK(oct_move_numel(map) == oct_shape_numel(&map->out), OCT_USAGE,
               "a move reads %lld values of a sample, but has to make %s",
-              (long long)oct_move_numel(map), oct_shape_text(&map->out, text));
+              (long long)oct_move_numel(map), oct_text_shape(&map->out).text);
     return OCT_OK;
 }
 OP_MODULE(move, oct_move_module, oct_move_arg_list, describe_move, init_move, 1,

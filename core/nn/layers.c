@@ -25,10 +25,9 @@
 static oct_status add_weight(oct_module *self, const oct_shape *shape, oct_param **weight,
                              oct_param **bias)
 {
-    char text[96];
     OCT_CHECK(oct_shape_numel(shape) > 0, OCT_USAGE,
               "a %s cannot have weights of shape %s: they are more than can be counted",
-              self->type->name, oct_shape_text(shape, text));
+              self->type->name, oct_text_shape(shape).text);
     OCT_TRY(oct_module_add_param(self, "weight", *shape, true, weight));
     return bias ? oct_module_add_param(self, "bias", OCT_SHAPE(shape->dim[0]), false, bias)
                 : OCT_OK;
@@ -47,9 +46,8 @@ static oct_status add_filled(oct_module *self, oct_shape shape, float value, oct
 static void describe_conv(const oct_module *self, char *text, size_t size)
 {
     const oct_conv2d_args *a = &((const oct_conv2d_module *)self)->args;
-    char windows[OCT_GEOMETRY_TEXT];
     snprintf(text, size, "%lld -> %lld, %s%s", (long long)a->in_channels,
-             (long long)a->out_channels, oct_conv_geometry_text(&a->geometry, windows),
+             (long long)a->out_channels, oct_text_conv_geometry(&a->geometry).text,
              a->bias ? ", bias" : "");
 }
 
@@ -59,10 +57,9 @@ static oct_status init_conv(oct_module *self)
     const oct_conv_geometry *g = &m->args.geometry;
     const int64_t in = m->args.in_channels, out = m->args.out_channels;
     const bool transposed = self->type == &oct_conv_transpose2d_type;
-    char windows[OCT_GEOMETRY_TEXT];
     OCT_CHECK(transposed ? oct_conv_transpose_geometry_fits(g) : oct_conv_geometry_fits(g),
               OCT_USAGE, "a %s cannot have windows of %s; %s", self->type->name,
-              oct_conv_geometry_text(g, windows),
+              oct_text_conv_geometry(g).text,
               transposed ? oct_conv_transpose_geometry_rule : oct_conv_geometry_rule);
     OCT_CHECK(in % g->groups == 0 && out % g->groups == 0, OCT_USAGE,
               "a %s with %lld -> %lld channels cannot have %d groups; groups must divide both",
@@ -128,17 +125,15 @@ oct_status oct_prelu_create(oct_module **m, int64_t channels)
 /* Says "(16, 64)". */
 static void describe_parameter(const oct_module *self, char *text, size_t size)
 {
-    char shape[96];
-    snprintf(text, size, "%s", oct_shape_text(&((const oct_parameter_module *)self)->args, shape));
+    snprintf(text, size, "%s", oct_text_shape(&((const oct_parameter_module *)self)->args).text);
 }
 
 static oct_status init_parameter(oct_module *self)
 {
-    char text[96];
     oct_parameter_module *m = (oct_parameter_module *)self;
     OCT_CHECK(m->args.ndim >= 1 && m->args.ndim < OCT_MAX_DIMS && oct_shape_numel(&m->args) >= 1,
               OCT_USAGE, "a %s cannot have the shape %s; it has 1 to %d dimensions of at least 1",
-              self->type->name, oct_shape_text(&m->args, text), OCT_MAX_DIMS - 1);
+              self->type->name, oct_text_shape(&m->args).text, OCT_MAX_DIMS - 1);
     return add_filled(self, m->args, self->type == &oct_mul_parameter_type ? 1 : 0, &m->weight);
 }
 

@@ -273,9 +273,8 @@ oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape sh
     OCT_TRY(check_name(self, name));
     OCT_TRY(oct_grow(&self->params, &self->cap_params, self->num_params + 1, sizeof *self->params));
     int64_t numel = oct_shape_numel(&shape);
-    char text[96];
     OCT_CHECK(numel > 0, OCT_USAGE, "parameter %s cannot have the shape %s", name,
-              oct_shape_text(&shape, text));
+              oct_text_shape(&shape).text);
     oct_param *created;
     oct_status status = oct_alloc(&created, 1, sizeof *created);
     if (status != OCT_OK) return status;
@@ -298,9 +297,8 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
               "a buffer has a pointer to its memory at NULL, or no type");
     OCT_TRY(check_name(self, name));
     int64_t numel = oct_shape_numel(&shape);
-    char text[96];
     OCT_CHECK(numel >= 0, OCT_USAGE, "buffer %s cannot have the shape %s", name,
-              oct_shape_text(&shape, text));
+              oct_text_shape(&shape).text);
     OCT_TRY(
         oct_grow(&self->buffers, &self->cap_buffers, self->num_buffers + 1, sizeof *self->buffers));
     oct_buffer buffer = {

@@ -8,11 +8,11 @@
 static bool replacement_is_traced(oct_context *cx, const oct_tensor *changed)
 {
     if (!cx->trace || cx->atomic_depth > 0 || changed->trace_value >= 0) return true;
-    oct_context_fail(cx, OCT_PREPARE,
-                     "a hook puts a tensor in place of another that no operation of the model has "
-                     "computed; compute it by operations (octet/nn.h) or modules, or let the hook "
-                     "return NULL");
-    return false;
+    return oct_context_fail(
+        cx, OCT_PREPARE,
+        "a hook puts a tensor in place of another that no operation of the model has "
+        "computed; compute it by operations (octet/nn.h) or modules, or let the hook "
+        "return NULL");
 }
 
 /* Runs the hooks; what a hook returns takes the place of value, and, in a prepared graph, its value number. The next

@@ -10,13 +10,12 @@ oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
     if (oct_op_intercepted(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (!oct_needs_values_or_codes(cx, "argmax", x)) return NULL;
-    char text[96];
     oct_shape shape = x->shape;
     int last = --shape.ndim;
     if (last < 1 || oct_dim(x, last) < 1 || oct_dim(x, last) > INT32_MAX)
         return oct_context_fail(
             cx, OCT_USAGE, "argmax takes samples with one or more values each, but its input is %s",
-            oct_shape_text(&x->shape, text));
+            oct_text_shape(&x->shape).text);
     y = oct_tensor_new(cx, OCT_S32, shape);
     if (!y) return NULL;
     int64_t samples = oct_dim(x, 0), n = oct_dim(x, last);

@@ -435,12 +435,11 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
                   .beta = args->beta,
                   .groups = oct_norm_groups_of(cx, args->batch_stats),
                   .batch_stats = args->batch_stats};
-    char text[96];
     const int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
     if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value))
         return oct_context_fail(
             cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",
-            (long long)oct_numel(&args->gamma->value), oct_shape_text(&x->shape, text));
+            (long long)oct_numel(&args->gamma->value), oct_text_shape(&x->shape).text);
     const int64_t numel = v.groups.count * c;
     /* Where a tape keeps x the output is computed by who reads it. */
     const bool defers = cx->record && !cx->trace;

@@ -164,13 +164,12 @@ oct_tensor *oct_binary_apply(oct_context *cx, const oct_binary *f, oct_tensor *a
     if (oct_op_intercepted(cx, f->name, OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_inputs_alive(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, f->name, a) || !oct_needs_f32(cx, f->name, b)) return NULL;
-    char a_text[96], b_text[96];
     if (!oct_broadcast_of(&a->shape, &b->shape, &s))
         return oct_context_fail(
             cx, OCT_USAGE,
             "%s takes two tensors of one shape, or one of them (N, 1, 1, C), (N, C) or "
             "(N, H, W, 1), but has %s and %s",
-            f->name, oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
+            f->name, oct_text_shape(&a->shape).text, oct_text_shape(&b->shape).text);
     y = f == &oct_binary_add ? defer_sum(cx, a, b) : NULL;
     if (!y && oct_inputs_ok(cx, inputs, 2))
         y = oct_tensor_new(cx, OCT_F32, inputs[oct_broadcast_larger(&s)]->shape);

@@ -59,13 +59,12 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
         bool fits = same.ndim == shape.ndim && shape.ndim > 0;
         for (int d = 0; fits && d < last; d++)
             fits = same.dim[d] == shape.dim[d];
-        char first_text[96], text[96];
         if (!fits)
             return oct_context_fail(
                 cx, OCT_USAGE,
                 "concat works along the last dimension and needs the others equal, but has "
                 "%s and %s",
-                oct_shape_text(&x[0]->shape, first_text), oct_shape_text(&same, text));
+                oct_text_shape(&x[0]->shape).text, oct_text_shape(&same).text);
         shape.dim[last] += same.dim[last];
     }
     y = oct_tensor_new(cx, OCT_F32, shape);

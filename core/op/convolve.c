@@ -242,12 +242,11 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (!oct_needs_values_or_codes(cx, "dilate", x)) return NULL;
-    char text[96];
     if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1 || step_h < 1 || step_w < 1)
         return oct_context_fail(
             cx, OCT_USAGE,
             "dilate takes images (N, H, W, C) and distances of 1 or more, but has %s and %dx%d",
-            oct_shape_text(&x->shape, text), step_h, step_w);
+            oct_text_shape(&x->shape).text, step_h, step_w);
     const oct_dilation d = oct_dilation_of(x->shape, step_h, step_w, x->dtype, x->q.zero_point);
     const int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
     oct_tensor *y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), d.out_h, d.out_w, d.c));
@@ -265,10 +264,8 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
 static bool bias_fits(oct_context *cx, const char *op, const oct_param *bias, int64_t out)
 {
     if (!bias || (bias->value.shape.ndim == 1 && oct_dim(&bias->value, 0) == out)) return true;
-    char text[96];
-    oct_context_fail(cx, OCT_USAGE, "%s with %lld outputs cannot take a bias of shape %s", op,
-                     (long long)out, oct_shape_text(&bias->value.shape, text));
-    return false;
+    return oct_context_fail(cx, OCT_USAGE, "%s with %lld outputs cannot take a bias of shape %s",
+                            op, (long long)out, oct_text_shape(&bias->value.shape).text);
 }
 
 /* Fails the context unless weight (O, kh, kw, I/groups) has the geometry's kernel, and groups that divide both channels,
@@ -276,7 +273,6 @@ static bool bias_fits(oct_context *cx, const char *op, const oct_param *bias, in
 static bool weights_fit(oct_context *cx, const char *op, const oct_tensor *x,
                         const oct_conv_geometry *g, const oct_tensor *w, const oct_param *bias)
 {
-    char x_text[96], w_text[96];
     const bool fits = w->shape.ndim == 4 && x->shape.ndim == 4 && g->groups >= 1 &&
                       oct_dim(w, 1) == g->kernel_h && oct_dim(w, 2) == g->kernel_w &&
                       oct_dim(w, 0) % g->groups == 0 && oct_dim(w, 3) * g->groups == oct_dim(x, 3);
@@ -284,7 +280,7 @@ static bool weights_fit(oct_context *cx, const char *op, const oct_tensor *x,
         oct_context_fail(cx, OCT_USAGE,
                          "%s: input %s (N, H, W, I) and weight %s (O, kh, kw, I/groups) do not fit "
                          "together with kernel %dx%d and groups %d",
-                         op, oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
+                         op, oct_text_shape(&x->shape).text, oct_text_shape(&w->shape).text,
                          g->kernel_h, g->kernel_w, g->groups);
     return fits && bias_fits(cx, op, bias, oct_dim(w, 0));
 }
@@ -296,19 +292,16 @@ oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
     if (!weights_fit(cx, "conv2d", x, &g, w, bias)) return NULL;
-    char windows[OCT_GEOMETRY_TEXT];
-    oct_conv_geometry_text(&g, windows);
     if (!oct_conv_geometry_fits(&g))
-        return oct_context_fail(cx, OCT_USAGE, "conv2d cannot have windows of %s; %s", windows,
-                                oct_conv_geometry_rule);
+        return oct_context_fail(cx, OCT_USAGE, "conv2d cannot have windows of %s; %s",
+                                oct_text_conv_geometry(&g).text, oct_conv_geometry_rule);
     const operands v = {
         oct_conv_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g), weight,
         bias};
-    char text[96];
     if (v.shape.out_h < 1 || v.shape.out_w < 1)
         return oct_context_fail(cx, OCT_USAGE,
-                                "conv2d: a window of %s does not fit into the input %s", windows,
-                                oct_shape_text(&x->shape, text));
+                                "conv2d: a window of %s does not fit into the input %s",
+                                oct_text_conv_geometry(&g).text, oct_text_shape(&x->shape).text);
     return convolve(cx, "conv2d", x, &v);
 }
 
@@ -319,18 +312,17 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, op, weight, weight)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return NULL;
-    char text[96], windows[OCT_GEOMETRY_TEXT];
-    oct_conv_geometry_text(&g, windows);
     if (!oct_conv_transpose_geometry_fits(&g))
-        return oct_context_fail(cx, OCT_USAGE, "%s cannot have windows of %s; %s", op, windows,
-                                oct_conv_transpose_geometry_rule);
+        return oct_context_fail(cx, OCT_USAGE, "%s cannot have windows of %s; %s", op,
+                                oct_text_conv_geometry(&g).text, oct_conv_transpose_geometry_rule);
     if (!weights_fit(cx, op, x, &g, w, bias)) return NULL;
     const operands v = {
         oct_conv_transpose_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g),
         weight, bias};
     if (v.shape.out_h < 1 || v.shape.out_w < 1)
         return oct_context_fail(cx, OCT_USAGE, "%s: windows of %s leave nothing of the input %s",
-                                op, windows, oct_shape_text(&x->shape, text));
+                                op, oct_text_conv_geometry(&g).text,
+                                oct_text_shape(&x->shape).text);
     if (g.stride_h > 1 || g.stride_w > 1) x = oct_dilate(cx, x, g.stride_h, g.stride_w);
     if (!x) return NULL;
     return convolve(cx, op, x, &v);
@@ -341,13 +333,12 @@ oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, "linear", weight, weight)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "linear", x) || !oct_needs_batch(cx, "linear", x)) return NULL;
-    char x_text[96], w_text[96];
     const int n = x->shape.ndim;
     if (n < 2 || n > 4 || w->shape.ndim != 2 || oct_dim(x, n - 1) != oct_dim(w, 1))
         return oct_context_fail(
             cx, OCT_USAGE,
             "linear: input %s (N, ..., I) and weight %s (O, I) do not fit together%s",
-            oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
+            oct_text_shape(&x->shape).text, oct_text_shape(&w->shape).text,
             n == 4 ? "; put a flatten or a global average pool before" : "");
     if (!bias_fits(cx, "linear", bias, oct_dim(w, 0))) return NULL;
     const int64_t h = n == 4 ? oct_dim(x, 1) : 1, width = n >= 3 ? oct_dim(x, n - 2) : 1;

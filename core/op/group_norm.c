@@ -182,16 +182,14 @@ static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, con
 /* Fails the context unless x is a batch of rows of as many channels as the parameters have. */
 static bool input_fits(oct_context *cx, const char *op, const oct_tensor *x, const norm_saved *v)
 {
-    char text[96];
     if (!oct_needs_params(cx, op, v->gamma, v->beta)) return false;
     const int64_t channels = oct_numel(&v->gamma->value);
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
     if (x->shape.ndim >= 2 && oct_dim(x, x->shape.ndim - 1) == channels &&
         oct_numel(&v->beta->value) == channels)
         return true;
-    oct_context_fail(cx, OCT_USAGE, "%s of %lld channels cannot take the input %s", op,
-                     (long long)channels, oct_shape_text(&x->shape, text));
-    return false;
+    return oct_context_fail(cx, OCT_USAGE, "%s of %lld channels cannot take the input %s", op,
+                            (long long)channels, oct_text_shape(&x->shape).text);
 }
 
 oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,

@@ -198,7 +198,6 @@ static int64_t outputs_per_row(oct_context *cx, const char *op, const oct_tensor
 {
     const oct_shape *shape = &y->shape;
     const int64_t rows_per_sample = oct_goals_rows(goals), positions = oct_sample_positions(y);
-    char text[96];
     if (!oct_needs_f32(cx, op, y) || !oct_needs_batch(cx, op, y)) return 0;
     const int64_t last = shape->ndim > 1 ? shape->dim[shape->ndim - 1] : 0;
     if (positions == rows_per_sample && last > 0) return last;
@@ -207,10 +206,10 @@ static int64_t outputs_per_row(oct_context *cx, const char *op, const oct_tensor
         oct_context_fail(cx, OCT_USAGE,
                          "%s takes a row of outputs for each of %lld places of a sample, (N, h, w, "
                          "K), but its input is %s",
-                         op, (long long)rows_per_sample, oct_shape_text(shape, text));
+                         op, (long long)rows_per_sample, oct_text_shape(shape).text);
     else
         oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
-                         oct_shape_text(shape, text));
+                         oct_text_shape(shape).text);
     return 0;
 }
 
@@ -264,7 +263,6 @@ static const int32_t *read_labels(oct_context *cx, const oct_tensor *target)
 static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_tensor *target,
                         loss_call *call)
 {
-    char one[96], two[96];
     const oct_shape *shape = &target->shape;
     bool as_probabilities = oct_shape_equal(shape, &logits->shape) && target->dtype == OCT_F32;
     bool as_classes = shape->ndim == 1 && shape->dim[0] == oct_dim(logits, 0) &&
@@ -276,7 +274,7 @@ static bool read_target(oct_context *cx, const oct_tensor *logits, const oct_ten
         oct_context_fail(cx, OCT_USAGE,
                          "cross_entropy_loss takes logits (N, K) and a target, (N, K) f32 "
                          "probabilities or (N) class numbers, but has %s and %s %s",
-                         oct_shape_text(&logits->shape, one), oct_shape_text(shape, two),
+                         oct_text_shape(&logits->shape).text, oct_text_shape(shape).text,
                          oct_dtype_name(target->dtype));
     return cx->status == OCT_OK;
 }
@@ -289,10 +287,9 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
     if (oct_op_intercepted(cx, op, OCT_ARGS(cross_entropy_loss, smoothing), x, 2, &y)) return y;
     if (!oct_inputs_ok(cx, x, 2)) return NULL;
     if (!oct_needs_f32(cx, op, logits) || !oct_needs_batch(cx, op, logits)) return NULL;
-    char text[96];
     if (logits->shape.ndim != 2 || oct_dim(logits, 1) < 1)
         return oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
-                                oct_shape_text(&logits->shape, text));
+                                oct_text_shape(&logits->shape).text);
     if (!(smoothing >= 0 && smoothing <= 1))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
                                 smoothing);

@@ -95,11 +95,10 @@ oct_tensor *oct_matmul(oct_context *cx, oct_tensor *a, oct_tensor *b)
         last >= 2 && b->shape.ndim == a->shape.ndim && oct_dim(a, last) == oct_dim(b, last - 1);
     for (int i = 0; fits && i < last - 1; i++)
         fits = oct_dim(a, i) == oct_dim(b, i);
-    char a_text[96], b_text[96];
     if (!fits)
         return oct_context_fail(
             cx, OCT_USAGE, "matmul multiplies (N, ..., M, K) and (N, ..., K, L), but has %s and %s",
-            oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
+            oct_text_shape(&a->shape).text, oct_text_shape(&b->shape).text);
     const matmul_sizes s = sizes_of(a, b);
     const matrix_product p = {s.m, s.k, s.l, s.k, 1};
     oct_shape shape = a->shape;

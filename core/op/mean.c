@@ -43,11 +43,10 @@ oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep)
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "mean", x)) return NULL;
     const bool plane = axis == OCT_MEAN_PLANE;
     const int first = plane ? 1 : axis, last = plane ? 2 : axis;
-    char text[96];
     if (first < 1 || last >= x->shape.ndim || (plane && x->shape.ndim != 4))
         return oct_context_fail(
             cx, OCT_USAGE, "mean over dimension %d: the input %s has no such %s", axis,
-            oct_shape_text(&x->shape, text), plane ? "plane; it takes images (N, H, W, C)" : "one");
+            oct_text_shape(&x->shape).text, plane ? "plane; it takes images (N, H, W, C)" : "one");
     oct_shape shape;
     const mean_view v = split_dims(x, first, last, keep, &shape);
     y = oct_tensor_new(cx, OCT_F32, shape);

@@ -21,20 +21,18 @@ static void move_backward(oct_context *cx, oct_node *node)
 /* Fails the context unless the map reads inside a sample of x, and as many values as its output has. */
 static bool map_fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
 {
-    char from[96], to[96];
-    oct_shape_text(&x->shape, from);
-    oct_shape_text(&map->out, to);
+    const oct_shape_text from = oct_text_shape(&x->shape), to = oct_text_shape(&map->out);
     if (x->shape.ndim < 1 || map->out.ndim < 1 ||
         oct_move_numel(map) != oct_sample_numel(&map->out))
         oct_context_fail(cx, OCT_USAGE,
                          "move reads %lld values of each sample of %s, but has to make %s",
-                         (long long)oct_move_numel(map), from, to);
+                         (long long)oct_move_numel(map), from.text, to.text);
     else if (oct_dtype_bytes(x->dtype) > 4)
         oct_context_fail(cx, OCT_USAGE,
                          "move takes values of at most 4 bytes, but its input holds %s",
                          oct_dtype_name(x->dtype));
     else if (oct_move_check(map, oct_sample_numel(&x->shape), OCT_USAGE) != OCT_OK)
-        oct_context_adopt(cx, oct_fail_prefix("move from %s to %s", from, to));
+        oct_context_adopt(cx, oct_fail_prefix("move from %s to %s", from.text, to.text));
     return cx->status == OCT_OK;
 }
 
@@ -78,7 +76,6 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
                       int64_t count)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    char text[96];
     const int64_t n = axis >= 1 && axis < x->shape.ndim ? oct_dim(x, axis) : 0;
     int64_t distance, last;
     const bool inside = begin >= 0 && begin < n && count >= 1 &&
@@ -90,7 +87,7 @@ oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, i
             "slice: %lld places from %lld in steps of %lld are not those of axis "
             "%d of %s; axes count from 1",
             (long long)count, (long long)begin, (long long)step, axis,
-            oct_shape_text(&x->shape, text));
+            oct_text_shape(&x->shape).text);
     oct_move_map map = identity_map(x);
     map.offset = begin * map.stride[axis - 1];
     if (__builtin_mul_overflow(map.stride[axis - 1], step, &map.stride[axis - 1]))
@@ -105,7 +102,6 @@ oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
     const oct_move_map from = identity_map(x);
     oct_move_map map = from;
     bool seen[OCT_MAX_DIMS] = {false};
-    char text[96];
     for (int i = 1; i < x->shape.ndim; i++) {
         const int d = order ? order[i - 1] : 0;
         if (d < 1 || d >= x->shape.ndim || seen[d])
@@ -113,7 +109,7 @@ oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
                 cx, OCT_USAGE,
                 "transpose: dimension %d of the output cannot be dimension %d of %s; "
                 "each one from 1 on comes once",
-                i, d, oct_shape_text(&x->shape, text));
+                i, d, oct_text_shape(&x->shape).text);
         seen[d] = true;
         map.size[i - 1] = from.size[d - 1];
         map.stride[i - 1] = from.stride[d - 1];

@@ -52,9 +52,8 @@ oct_tensor *oct_pad(oct_context *cx, oct_tensor *x, const oct_padding *p)
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "pad", x)) return NULL;
     oct_pad_shape shape;
     oct_shape out;
-    char text[96];
     if (oct_pad_tensor_shape(&shape, p, &x->shape, &out) != OCT_OK)
-        return oct_context_adopt(cx, oct_fail_prefix("pad of %s", oct_shape_text(&x->shape, text)));
+        return oct_context_adopt(cx, oct_fail_prefix("pad of %s", oct_text_shape(&x->shape).text));
     y = oct_tensor_new(cx, OCT_F32, out);
     if (!y) return NULL;
     const float fill = (float)p->value;

@@ -137,7 +137,6 @@ static void mul_backward(oct_context *cx, oct_node *node)
 static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor *x,
                                oct_shape shape, parameter_saved **saved, oct_param *weight)
 {
-    char text[96], w_text[96];
     spread s;
     if (!oct_needs_batch(cx, op, x)) return NULL;
     shape.dim[0] = oct_dim(x, 0);
@@ -145,8 +144,8 @@ static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor
         return oct_context_fail(cx, OCT_USAGE,
                                 "%s: a parameter %s does not fit samples of %s; each of its "
                                 "dimensions is the sample's or 1",
-                                op, oct_shape_text(&weight->value.shape, w_text),
-                                oct_shape_text(&shape, text));
+                                op, oct_text_shape(&weight->value.shape).text,
+                                oct_text_shape(&shape).text);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
     *saved = oct_save(cx, sizeof **saved);
     if (!y || !*saved) return NULL;

@@ -82,14 +82,13 @@ oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "prelu", x)) return NULL;
     if (!oct_needs_batch(cx, "prelu", x) || !oct_needs_params(cx, "prelu", weight, weight))
         return NULL;
-    char text[96];
     const int64_t channels = x->shape.ndim > 1 ? oct_dim(x, x->shape.ndim - 1) : 0;
     const int64_t weights = oct_numel(&weight->value);
     if (channels == 0 || (weights != 1 && weights != channels))
         return oct_context_fail(cx, OCT_USAGE,
                                 "prelu has %lld weights, but its input is %s; give it one for "
                                 "each channel, or one for all",
-                                (long long)weights, oct_shape_text(&x->shape, text));
+                                (long long)weights, oct_text_shape(&x->shape).text);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     const prelu_layout l = layout_of(x, weight);

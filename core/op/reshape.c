@@ -27,7 +27,6 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     oct_args_write(&oct_reshape_arg_list, &shape, &args);
     if (oct_op_intercepted(cx, "reshape", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    char from[96], to[96];
     bool fits = x->shape.ndim >= 1 && shape.ndim >= 1 &&
                 oct_sample_numel(&x->shape) == oct_sample_numel(&shape);
     shape.dim[0] = oct_dim(x, 0);
@@ -35,7 +34,7 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
         return oct_context_fail(cx, OCT_USAGE,
                                 "reshape keeps the values of each sample, but %s and %s hold "
                                 "different numbers of them",
-                                oct_shape_text(&x->shape, from), oct_shape_text(&shape, to));
+                                oct_text_shape(&x->shape).text, oct_text_shape(&shape).text);
     return oct_view_as(cx, "reshape", x, shape);
 }
 
@@ -45,12 +44,11 @@ static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
     oct_tensor *y;
     if (oct_op_intercepted(cx, "squeeze", OCT_ARGS(squeeze, dim), &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
-    char text[96];
     if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)
         return oct_context_fail(cx, OCT_USAGE,
                                 "squeeze cannot drop dimension %d of %s; dimension 0 is the batch, "
                                 "which stays",
-                                dim, oct_shape_text(&x->shape, text));
+                                dim, oct_text_shape(&x->shape).text);
     oct_shape shape = {.ndim = 0};
     for (int i = 0; i < x->shape.ndim; i++)
         if (i == 0 || oct_dim(x, i) != 1 || (dim != 0 && dim != i))

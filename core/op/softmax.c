@@ -32,12 +32,11 @@ oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
     oct_tensor *y;
     if (oct_op_intercepted(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
-    char text[96];
     if (x->shape.ndim < 2 || row_width(x) < 1)
         return oct_context_fail(cx, OCT_USAGE,
                                 "softmax takes samples with one or more values each, but its input "
                                 "is %s",
-                                oct_shape_text(&x->shape, text));
+                                oct_text_shape(&x->shape).text);
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     int64_t n = row_width(x), rows = oct_numel(x) / n;

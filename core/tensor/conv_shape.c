@@ -106,8 +106,9 @@ static void write_pair(char phrase[PHRASE], const char *name, int h, int w, int 
     if (h != w) snprintf(phrase, PHRASE, ", %s %dx%d", name, h, w);
 }
 
-const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT])
+oct_geometry_text oct_text_conv_geometry(const oct_conv_geometry *g)
 {
+    oct_geometry_text t;
     char stride[PHRASE], pads[PHRASE], more[PHRASE], dilation[PHRASE], groups[PHRASE];
     write_pair(stride, "stride", g->stride_h, g->stride_w, 1);
     if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
@@ -118,18 +119,19 @@ const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEO
     write_pair(more, "output padding", g->output_padding_h, g->output_padding_w, 0);
     write_pair(dilation, "dilation", g->dilation_h, g->dilation_w, 1);
     write_pair(groups, "groups", g->groups, g->groups, 1);
-    snprintf(text, OCT_GEOMETRY_TEXT, "%dx%d%s%s%s%s%s", g->kernel_h, g->kernel_w, stride, pads,
-             more, dilation, groups);
-    return text;
+    snprintf(t.text, sizeof t.text, "%dx%d%s%s%s%s%s", g->kernel_h, g->kernel_w, stride, pads, more,
+             dilation, groups);
+    return t;
 }
 
-const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT])
+oct_geometry_text oct_text_pool_geometry(const oct_pool_geometry *g)
 {
     const oct_conv_geometry windows = windows_of(g);
-    char all[OCT_GEOMETRY_TEXT];
-    snprintf(text, OCT_GEOMETRY_TEXT, "%.480s%s%s", oct_conv_geometry_text(&windows, all),
-             g->ceil ? ", ceil" : "", g->count_include_pad ? ", padding counts" : "");
-    return text;
+    oct_geometry_text t = oct_text_conv_geometry(&windows);
+    const size_t used = strlen(t.text);
+    snprintf(t.text + used, sizeof t.text - used, "%s%s", g->ceil ? ", ceil" : "",
+             g->count_include_pad ? ", padding counts" : "");
+    return t;
 }
 
 /* Writes " s2", or " s2x1" where the sides differ; nothing for 1. */

@@ -25,12 +25,14 @@ bool oct_conv_transpose_geometry_fits(const oct_conv_geometry *g);
 bool oct_pool_geometry_fits(const oct_pool_geometry *g);
 extern const char oct_conv_geometry_rule[], oct_conv_transpose_geometry_rule[],
     oct_pool_geometry_rule[];
-enum { OCT_GEOMETRY_TEXT = 512 };
-/* Writes how windows are, for messages and descriptions, without what is the default: "3x3, stride 2x1,
+typedef struct oct_geometry_text {
+    char text[512];
+} oct_geometry_text;
+/* Say how windows are, for messages and descriptions, without what is the default: "3x3, stride 2x1,
  * padding 1, dilation 2, groups 4". Padding is one number, two (height x width), or "1 above, 1 left, 2 below,
- * 2 right". Returns text. */
-const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT]);
-const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT]);
+ * 2 right". */
+oct_geometry_text oct_text_conv_geometry(const oct_conv_geometry *g);
+oct_geometry_text oct_text_pool_geometry(const oct_pool_geometry *g);
 
 enum { OCT_WINDOW_TEXT = 64 };
 /* Writes kernel, stride and dilation in short: "3x3", "3x3 s2", "5x1 s2x1 d2". Returns text. */

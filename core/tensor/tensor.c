@@ -64,17 +64,15 @@ bool oct_shape_equal(const oct_shape *a, const oct_shape *b)
     return true;
 }
 
-const char *oct_shape_text(const oct_shape *shape, char text[96])
+oct_shape_text oct_text_shape(const oct_shape *shape)
 {
-    const size_t size = 96;
-    size_t used = (size_t)snprintf(text, size, "(");
-    for (int i = 0; i < shape->ndim && i < OCT_MAX_DIMS; i++) {
-        const char *comma = i ? ", " : "";
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%lld", comma, (long long)shape->dim[i]);
-    }
-    snprintf(text + used, size - used, shape->ndim > OCT_MAX_DIMS ? ", ...)" : ")");
-    return text;
+    oct_shape_text t = {"("};
+    size_t used = 1;
+    for (int i = 0; i < shape->ndim && i < OCT_MAX_DIMS; i++)
+        used += (size_t)snprintf(t.text + used, sizeof t.text - used, "%s%lld", i ? ", " : "",
+                                 (long long)shape->dim[i]);
+    snprintf(t.text + used, sizeof t.text - used, shape->ndim > OCT_MAX_DIMS ? ", ...)" : ")");
+    return t;
 }
 
 int64_t oct_numel(const oct_tensor *t)
@@ -161,14 +159,13 @@ void oct_argmax_rows(oct_dtype dtype, int64_t rows, int64_t n, const void *x, in
 oct_status oct_class_rows(const oct_tensor *y, int64_t samples, int64_t classes, float *rows)
 {
     const int64_t numel = oct_numel(y);
-    char text[96];
     OCT_CHECK(
         (y->dtype == OCT_F32 && numel == samples * classes) ||
             (y->dtype == OCT_S32 && numel == samples),
         OCT_PREPARE,
         "the model returns %s %s for %lld samples of %lld classes; it must return a logit for "
         "each class (f32), or a class number (s32)",
-        oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text), (long long)samples,
+        oct_dtype_name(y->dtype), oct_text_shape(&y->shape).text, (long long)samples,
         (long long)classes);
     if (y->dtype == OCT_F32) {
         memcpy(rows, y->data, (size_t)numel * sizeof(float));

@@ -23,8 +23,10 @@ oct_shape oct_shape_of(int ndim, const int64_t *dims);
                  (int64_t[]){__VA_ARGS__})
 int64_t oct_shape_numel(const oct_shape *shape); /* 1 for ndim 0; -1 on overflow or negative dim */
 bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
-/* "(8, 28, 28, 32)" into text, which it returns. */
-const char *oct_shape_text(const oct_shape *shape, char text[96]);
+typedef struct oct_shape_text {
+    char text[96];
+} oct_shape_text;
+oct_shape_text oct_text_shape(const oct_shape *shape); /* "(8, 28, 28, 32)" */
 
 /* What ReLU and ReLU6 make of values. */
 typedef enum oct_bound { OCT_BOUND_NONE, OCT_BOUND_RELU, OCT_BOUND_RELU6 } oct_bound;

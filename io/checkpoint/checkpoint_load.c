@@ -252,7 +252,7 @@ oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *ro
 /* Adds a line where an array is missing in the file, or has another type or shape there. */
 static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *differences)
 {
-    char name[OCT_ITEM_PATH], in_file[96], in_model[96];
+    char name[OCT_ITEM_PATH];
     oct_dtype dtype;
     oct_shape shape;
     make_module_path(name, a->path);
@@ -260,8 +260,8 @@ static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *
     OCT_TRY(oct_h5_describe(h5, a->path, &dtype, &shape));
     if (dtype == a->dtype && oct_shape_equal(&shape, &a->shape)) return OCT_OK;
     return oct_text_add(differences, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
-                        oct_shape_text(&shape, in_file), oct_dtype_name(a->dtype),
-                        oct_shape_text(&a->shape, in_model));
+                        oct_text_shape(&shape).text, oct_dtype_name(a->dtype),
+                        oct_text_shape(&a->shape).text);
 }
 
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,

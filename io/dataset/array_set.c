@@ -87,7 +87,6 @@ oct_status oct_array_sample(const oct_array *array, oct_image *sample)
     const oct_dtype dtype = array->bytes > 1 ? OCT_F32 : array->kind == 'u' ? OCT_U8 : OCT_S8;
     *sample = (oct_image){.dtype = dtype};
     /* (N), (N, K), (N, H, W) or (N, H, W, C). */
-    char text[96];
     const int64_t *d = array->shape.dim;
     const int ndim = array->shape.ndim;
     sample->h = ndim > 2 ? d[1] : 1;
@@ -100,7 +99,7 @@ oct_status oct_array_sample(const oct_array *array, oct_image *sample)
     OCT_CHECK(sized && d[0] > 0, OCT_DATA,
               "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
               "from 1 to %d",
-              array->name, oct_shape_text(&array->shape, text), OCT_IMAGE_SIDE_MAX);
+              array->name, oct_text_shape(&array->shape).text, OCT_IMAGE_SIDE_MAX);
     return OCT_OK;
 }
 
@@ -151,14 +150,13 @@ static oct_status convert_value(const conversion *t, int64_t i, const uint8_t *e
 
 static oct_status read_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
-    char text[96];
     OCT_CHECK(a->kind != 'f', OCT_DATA,
               "%s: holds floats; classes are whole numbers; data.goal=values takes floats",
               a->name);
     OCT_CHECK(oct_array_row(a) == 1 && a->shape.ndim <= 2, OCT_DATA,
               "%s: has the shape %s; classes are (N); data.goal=values takes several numbers for "
               "each sample, data.goal=map a map",
-              a->name, oct_shape_text(&a->shape, text));
+              a->name, oct_text_shape(&a->shape).text);
     OCT_TRY(oct_alloc(&data->labels, (size_t)data->count, sizeof *data->labels));
     const conversion t = {a, positions, data->count, data->labels, convert_label};
     return convert_rows(&t);
@@ -166,10 +164,9 @@ static oct_status read_classes(oct_dataset *data, const oct_array *a, const int6
 
 static oct_status read_values(oct_dataset *data, const oct_array *a, const int64_t *positions)
 {
-    char text[96];
     OCT_CHECK(a->shape.ndim <= 2 && oct_array_row(a) > 0 && oct_array_row(a) <= OCT_CLASSES_MAX,
               OCT_DATA, "%s: has the shape %s; values are (N) or (N, K), K up to %d", a->name,
-              oct_shape_text(&a->shape, text), OCT_CLASSES_MAX);
+              oct_text_shape(&a->shape).text, OCT_CLASSES_MAX);
     data->classes = oct_array_row(a);
     OCT_TRY(oct_alloc(&data->values, (size_t)data->count, (size_t)data->classes * sizeof(float)));
     const conversion t = {a, positions, data->count, data->values, convert_value};
@@ -179,14 +176,13 @@ static oct_status read_values(oct_dataset *data, const oct_array *a, const int64
 /* Maps stay in their file: the data set takes the array over. */
 static oct_status keep_maps(oct_dataset *data, const oct_dataset_source *source, oct_array *a)
 {
-    char text[96];
     array_store *s = data->store;
     OCT_CHECK(a->kind != 'f' && a->shape.ndim == 3 && a->shape.dim[1] == data->h &&
                   a->shape.dim[2] == data->w,
               OCT_DATA,
               "%s: is %c%zu of the shape %s; maps are whole numbers of (N, %" PRId64 ", %" PRId64
               "), as the samples",
-              a->name, a->kind, a->bytes, oct_shape_text(&a->shape, text), data->h, data->w);
+              a->name, a->kind, a->bytes, oct_text_shape(&a->shape).text, data->h, data->w);
     OCT_CHECK(source->classes > 1, OCT_USAGE,
               "data.classes: say how many classes the maps have, for data.goal=map");
     data->classes = source->classes;
@@ -235,14 +231,13 @@ out:
 static void warn_of_channels_first(const oct_array *a)
 {
     const int64_t *d = a->shape.dim;
-    char shape[96];
     if (a->shape.ndim != 4 || (d[1] != 1 && d[1] != 3 && d[1] != 4) || d[2] < 8 || 4 * d[3] < d[2])
         return;
     oct_log(OCT_LOG_WARN,
             "%s: has the shape %s, which is read as %" PRId64 " rows of %" PRId64
             " pixels with %" PRId64 " channels; if the channels come first, save "
             "numpy.ascontiguousarray(array.transpose(0, 2, 3, 1))",
-            a->name, oct_shape_text(&a->shape, shape), d[1], d[2], d[3]);
+            a->name, oct_text_shape(&a->shape).text, d[1], d[2], d[3]);
 }
 
 /* Opens the images, sets type, size and count of samples by them, and draws the split where files do not say it. */

@@ -106,7 +106,6 @@ static oct_status choose_blocks(const oct_array *array, store *s, int64_t chunk)
 /* Sets type and shape by the message of the HDF5 process, which is checked as untrusted; *sample: its bytes. */
 static oct_status read_description(oct_array *array, const oct_h5_message *m, int64_t *sample)
 {
-    char text[96];
     const bool width = m->bytes == 1 || m->bytes == 2 || m->bytes == 4 || m->bytes == 8;
     bool good = width && (m->type == 'u' || m->type == 'i' || (m->type == 'f' && m->bytes >= 4)) &&
                 m->ndim >= 1 && m->ndim <= OCT_MAX_DIMS && m->rows >= 0;
@@ -122,7 +121,7 @@ static oct_status read_description(oct_array *array, const oct_h5_message *m, in
     const int64_t most = (array->span.size << 12) + ((int64_t)64 << 20);
     OCT_CHECK(*sample == 0 || m->dim[0] <= most / *sample, OCT_DATA,
               "%s: its shape %s is more than a file of %" PRId64 " bytes can hold", array->name,
-              oct_shape_text(&array->shape, text), array->span.size);
+              oct_text_shape(&array->shape).text, array->span.size);
     return OCT_OK;
 }
 

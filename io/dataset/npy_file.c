@@ -178,7 +178,6 @@ static oct_status read_header(oct_array *a, char **text, int64_t *begin, size_t 
 /* Reads the header; the span is then that of the numbers, and holds what the header says, neither more nor less. */
 static oct_status read_array_header(oct_array *a, bool *other)
 {
-    char shape[96];
     OCT_OWNED(oct_free) char *text = NULL;
     int64_t begin = 0;
     size_t bytes = 0;
@@ -194,7 +193,7 @@ static oct_status read_array_header(oct_array *a, bool *other)
               OCT_DATA,
               "%s: is damaged or cut short: %s numbers of %zu bytes are not the %" PRId64
               " bytes that are there",
-              a->name, oct_shape_text(&a->shape, shape), a->bytes, a->span.size);
+              a->name, oct_text_shape(&a->shape).text, a->bytes, a->span.size);
     return OCT_OK;
 }
 

@@ -262,15 +262,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values lie in files a
 static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                                void *data, void *block)
 {
-    char stored[96], wanted[96];
     oct_h5_object *found;
     oct_status status = OCT_OK;
 
     OCT_TRY(find_dataset(file, path, &found));
     OCT_CHECK(found->dtype == dtype && oct_shape_equal(&found->shape, &shape), OCT_DATA,
               "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(found->dtype),
-              oct_shape_text(&found->shape, stored), oct_dtype_name(dtype),
-              oct_shape_text(&shape, wanted));
+              oct_text_shape(&found->shape).text, oct_dtype_name(dtype),
+              oct_text_shape(&shape).text);
     if (block) {
         OCT_TRY(oct_alloc(block, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
         memcpy(&data, block, sizeof data);

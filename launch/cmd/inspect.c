@@ -52,19 +52,18 @@ static oct_status list_tensors(tensors *t)
     const char *path;
     for (size_t g = 0; g < OCT_COUNT(groups); g++)
         for (size_t next = 0; (path = oct_h5_next_dataset(t->file, groups[g], &next));) {
-            char shape_text[96];
             oct_dtype dtype;
             oct_shape shape;
             OCT_TRY(oct_h5_describe(t->file, path, &dtype, &shape));
             t->count++;
             t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
-            oct_shape_text(&shape, shape_text);
+            const oct_shape_text text = oct_text_shape(&shape);
             if (t->json)
                 json_array_append_new(t->json,
                                       json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
-                                                oct_dtype_name(dtype), "shape", shape_text));
+                                                oct_dtype_name(dtype), "shape", text.text));
             else
-                oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), shape_text);
+                oct_print("  %-44s %-4s %s\n", path, oct_dtype_name(dtype), text.text);
         }
     return OCT_OK;
 }

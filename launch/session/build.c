@@ -139,7 +139,6 @@ static oct_status check_network_output(const oct_recipe *recipe, const oct_datas
 {
     const oct_shape *y = &built->output;
     oct_shape sample = *y;
-    char text[96];
     sample.dim[0] = 1;
     const int64_t each = y->dim[y->ndim - 1], rows = oct_shape_numel(&sample) / each;
     if (data->goal == OCT_GOAL_INPUT && rows * each == data->rows * data->classes) return OCT_OK;
@@ -150,7 +149,7 @@ static oct_status check_network_output(const oct_recipe *recipe, const oct_datas
               "model.onnx: %s gives %lld row%s of outputs for a sample, %s, but the data's goals "
               "have %lld; %s, or name another output by model.output",
               recipe->model_onnx, (long long)rows, rows == 1 ? "" : "s",
-              oct_shape_text(&sample, text), (long long)data->rows, remedy);
+              oct_text_shape(&sample).text, (long long)data->rows, remedy);
     OCT_CHECK(each == data->classes, OCT_USAGE,
               "model.onnx: %s has %lld outputs, but the data %lld %s; write model.new_head: true, "
               "which learns a new last layer, or export it with %lld outputs%s",

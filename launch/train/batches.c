@@ -81,14 +81,13 @@ oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_b
     for (int64_t done = 0, some; done < n; done += some) {
         const oct_tensor *out;
         oct_example x = *OCT_EXAMPLE(teacher->sample);
-        char text[96];
         some = x.shape[0].dim[0] = oct_forward_samples(&teacher->forward, n - done);
         x.data[0] = batch->input[0] + done * each;
         OCT_TRY(oct_forward_run(&teacher->forward, oct_leaves_split(some, 1, 0, 1), &x, &out));
         OCT_CHECK(out->dtype == OCT_F32 && oct_numel(out) == some * teacher->outputs, OCT_PREPARE,
                   "distill.teacher: the teacher returns %s %s for %lld samples; it must return "
                   "%lld floats for each, as the model does",
-                  oct_dtype_name(out->dtype), oct_shape_text(&out->shape, text), (long long)some,
+                  oct_dtype_name(out->dtype), oct_text_shape(&out->shape).text, (long long)some,
                   (long long)teacher->outputs);
         memcpy(teacher->y + done * teacher->outputs, out->data,
                (size_t)oct_numel(out) * sizeof(float));

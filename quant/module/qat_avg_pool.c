@@ -77,12 +77,11 @@ static oct_tensor *compute_in_float(oct_context *cx, oct_module *self, oct_tenso
 
 static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
-    char text[96];
     if (!oct_is_plane(cx, x)) return false;
     const oct_conv_shape s = windows_over(self, x);
     if (s.out_h < 1 || s.out_w < 1)
         oct_context_fail(cx, OCT_PREPARE, "a window of %dx%d does not fit %s", s.kernel_h,
-                         s.kernel_w, oct_shape_text(&x->shape, text));
+                         s.kernel_w, oct_text_shape(&x->shape).text);
     return cx->status == OCT_OK;
 }
 
@@ -125,9 +124,8 @@ static const oct_quantized_op step = {.kind = OCT_STEP_AVG_POOL,
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const avg_pool *m = (const avg_pool *)self;
-    char windows[OCT_GEOMETRY_TEXT];
     snprintf(text, size, "%s, input's qparams",
-             is_global(m) ? "global" : oct_pool_geometry_text(&m->geometry, windows));
+             is_global(m) ? "global" : oct_text_pool_geometry(&m->geometry).text);
 }
 
 static const oct_module_type type = {

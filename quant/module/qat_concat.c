@@ -25,7 +25,6 @@ static int64_t width_of(const oct_tensor *x)
 
 static bool check_shapes(oct_context *cx, oct_tensor *const *x, int n)
 {
-    char a[96], b[96];
     for (int i = 0; i < n; i++) {
         oct_shape shape = x[i]->shape;
         if (shape.ndim >= 2 && width_of(x[i]) >= 1) {
@@ -35,7 +34,7 @@ static bool check_shapes(oct_context *cx, oct_tensor *const *x, int n)
         oct_context_fail(cx, OCT_PREPARE,
                          "inputs %s and %s cannot be concatenated: they may differ in the last "
                          "dimension alone, of two or more",
-                         oct_shape_text(&x[0]->shape, a), oct_shape_text(&x[i]->shape, b));
+                         oct_text_shape(&x[0]->shape).text, oct_text_shape(&x[i]->shape).text);
         return false;
     }
     return true;

@@ -311,12 +311,11 @@ static const oct_quantized_op step = {.kind = OCT_STEP_LUT,
 
 static bool check_channels(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
-    char text[96];
     const int64_t weights = num_tables((const lut *)self);
     if (x->shape.ndim > 1 && (weights == 1 || oct_dim(x, x->shape.ndim - 1) == weights))
         return true;
     oct_context_fail(cx, OCT_PREPARE, "it has %lld slopes, but its input is %s", (long long)weights,
-                     oct_shape_text(&x->shape, text));
+                     oct_text_shape(&x->shape).text);
     return false;
 }
 

@@ -31,9 +31,8 @@ static bool check_input(oct_context *cx, const oct_module *self, const oct_tenso
 {
     oct_pad_shape plane;
     oct_shape out;
-    char text[96];
     if (shape_padding(self, x, &plane, &out) != OCT_OK)
-        oct_context_adopt(cx, oct_fail_prefix("input %s", oct_shape_text(&x->shape, text)));
+        oct_context_adopt(cx, oct_fail_prefix("input %s", oct_text_shape(&x->shape).text));
     return cx->status == OCT_OK;
 }
 

@@ -58,12 +58,11 @@ static void backward(oct_context *cx, oct_node *node)
 
 static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
-    char text[96];
     if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MAX)
         oct_context_fail(cx, OCT_PREPARE,
                          "softmax takes samples of 1 to %d values in the last dimension, but its "
                          "input is %s",
-                         OCT_QSOFTMAX_MAX, oct_shape_text(&x->shape, text));
+                         OCT_QSOFTMAX_MAX, oct_text_shape(&x->shape).text);
     else if (!oct_qsoftmax_fits(
                  oct_fake_quant_qparams(oct_quantized_fq((const oct_quantized *)self))))
         oct_context_fail(cx, OCT_PREPARE,

@@ -75,11 +75,10 @@ oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_ten
 
 bool oct_is_plane(oct_context *cx, const oct_tensor *x)
 {
-    char text[96];
     const bool is = x->shape.ndim == 4 && oct_dim(x, 1) >= 1 && oct_dim(x, 2) >= 1;
     if (!is)
         oct_context_fail(cx, OCT_PREPARE, "input %s is not (N, H, W, C)",
-                         oct_shape_text(&x->shape, text));
+                         oct_text_shape(&x->shape).text);
     return is;
 }
 
@@ -249,14 +248,13 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
 static bool check_inputs(oct_context *cx, const oct_module *self, oct_tensor *const *x)
 {
     const oct_quantized_op *op = self->type->step;
-    char left[96], right[96];
     oct_broadcast b;
     if (op->fits) return op->fits(cx, self, x[0]);
     if (op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b)) return true;
     for (int i = 1; i < op->inputs; i++) {
         if (oct_shape_equal(&x[0]->shape, &x[i]->shape)) continue;
         oct_context_fail(cx, OCT_PREPARE, "inputs %s and %s differ in shape",
-                         oct_shape_text(&x[0]->shape, left), oct_shape_text(&x[i]->shape, right));
+                         oct_text_shape(&x[0]->shape).text, oct_text_shape(&x[i]->shape).text);
         return false;
     }
     return true;

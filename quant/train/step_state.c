@@ -248,7 +248,6 @@ static oct_status check_goals(const oct_loss_kind *loss, const oct_batch *b)
 
 oct_status oct_step_check_batch(const oct_train_step *s, const oct_batch *b)
 {
-    char one[96], two[96];
     OCT_TRY(oct_check_rounding());
     /* A step on a tree that has changed would train what has left it, and leave new quantizers without ranges. */
     OCT_CHECK(oct_graph_of(s->root) == s->graph && oct_params_are_of(&s->params, s->root),
@@ -263,7 +262,7 @@ oct_status oct_step_check_batch(const oct_train_step *s, const oct_batch *b)
                   OCT_USAGE,
                   "the inputs of a batch have its samples in front, but input 0 is %s and input %d "
                   "is %s",
-                  oct_shape_text(&b->shape[0], one), i, oct_shape_text(&b->shape[i], two));
+                  oct_text_shape(&b->shape[0]).text, i, oct_text_shape(&b->shape[i]).text);
     const oct_leaves leaves =
         oct_leaves_split(b->shape[0].dim[0], s->leaf, s->group->rank, s->group->size);
     for (int i = 0; i < b->num_inputs; i++)

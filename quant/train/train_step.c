@@ -64,14 +64,13 @@ static void add_figures(oct_step_sums *sums, int64_t samples, const oct_loss *lo
  * gradient from which oct_backward starts: the batch's share of the update's samples. */
 static oct_tensor *start_from_returned_loss(oct_train_step *s, oct_tensor *y, double *mean)
 {
-    char text[96];
     oct_context *cx = s->context;
     if (!oct_inputs_ok(cx, &y, 1)) return NULL;
     if (y->dtype != OCT_F32 || y->shape.ndim != 0)
         return oct_context_fail(cx, OCT_USAGE,
                                 "the batch has neither labels nor targets, so the forward "
                                 "must return its loss, one number, but it returns %s %s",
-                                oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text));
+                                oct_dtype_name(y->dtype), oct_text_shape(&y->shape).text);
     if (!y->needs_grad)
         return oct_context_fail(cx, OCT_USAGE,
                                 "the loss that the forward returns depends on no "

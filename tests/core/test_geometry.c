@@ -154,24 +154,24 @@ Test(geometry, sizes_in_ceil_mode_are_those_of_pytorch)
 
 Test(geometry, windows_are_described_without_what_is_the_default)
 {
-    char text[OCT_GEOMETRY_TEXT], brief[OCT_WINDOW_TEXT];
+    char brief[OCT_WINDOW_TEXT];
     oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 0, 1);
-    cr_assert_str_eq(oct_conv_geometry_text(&g, text), "3x3");
+    cr_assert_str_eq(oct_text_conv_geometry(&g).text, "3x3");
     g = oct_conv_geometry_of(5, 1, 2, 1, 4);
-    cr_assert_str_eq(oct_conv_geometry_text(&g, text), "5x1, stride 2, padding 1, groups 4");
+    cr_assert_str_eq(oct_text_conv_geometry(&g).text, "5x1, stride 2, padding 1, groups 4");
     g.stride_w = 1;
     g.pad_left = g.pad_right = 0;
     g.dilation_h = 3;
     g.output_padding_h = 1;
-    cr_assert_str_eq(oct_conv_geometry_text(&g, text),
+    cr_assert_str_eq(oct_text_conv_geometry(&g).text,
                      "5x1, stride 2x1, padding 1x0, output padding 1x0, dilation 3x1, groups 4");
     g.pad_bottom = 2;
-    cr_assert_str_eq(oct_conv_geometry_text(&g, text),
+    cr_assert_str_eq(oct_text_conv_geometry(&g).text,
                      "5x1, stride 2x1, padding 1 above, 0 left, 2 below, 0 right, output padding "
                      "1x0, dilation 3x1, groups 4");
-    cr_assert_str_eq(oct_pool_geometry_text(&ceiled, text), "3x2, stride 2x3, padding 1, ceil");
+    cr_assert_str_eq(oct_text_pool_geometry(&ceiled).text, "3x2, stride 2x3, padding 1, ceil");
     const oct_pool_geometry counted = counting(uneven);
-    cr_assert_str_eq(oct_pool_geometry_text(&counted, text),
+    cr_assert_str_eq(oct_text_pool_geometry(&counted).text,
                      "3x2, stride 1x2, padding 0 above, 1 left, 2 below, 0 right, padding counts");
     const oct_conv_shape s = oct_conv_shape_of(20, 20, 1, 1, g);
     cr_assert_str_eq(oct_window_text(&s, brief), "5x1 s2x1 d3x1");

@@ -316,9 +316,8 @@ Test(module, the_root_can_be_replaced_and_the_old_one_wrapped)
 static oct_tensor *fail_forward(oct_context *context, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)self, (void)n;
-    char text[96];
     return oct_context_fail(context, OCT_PREPARE, "needs 4 dimensions, got %s",
-                            oct_shape_text(&x[0]->shape, text));
+                            oct_text_shape(&x[0]->shape).text);
 }
 
 static oct_tensor *null_forward(oct_context *context, oct_module *self, oct_tensor *const *x, int n)

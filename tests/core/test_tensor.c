@@ -49,13 +49,12 @@ Test(tensor, shapes_are_equal_in_all_dimensions)
 
 Test(tensor, shapes_read_well)
 {
-    char text[96];
     oct_shape none = {0}, one = OCT_SHAPE(5), four = OCT_SHAPE(8, 28, 28, 32);
     oct_shape widest = OCT_SHAPE(INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN);
-    cr_assert_str_eq(oct_shape_text(&none, text), "()");
-    cr_assert_str_eq(oct_shape_text(&one, text), "(5)");
-    cr_assert_str_eq(oct_shape_text(&four, text), "(8, 28, 28, 32)");
-    cr_assert_str_eq(oct_shape_text(&widest, text),
+    cr_assert_str_eq(oct_text_shape(&none).text, "()");
+    cr_assert_str_eq(oct_text_shape(&one).text, "(5)");
+    cr_assert_str_eq(oct_text_shape(&four).text, "(8, 28, 28, 32)");
+    cr_assert_str_eq(oct_text_shape(&widest).text,
                      "(-9223372036854775808, -9223372036854775808, -9223372036854775808, "
                      "-9223372036854775808)");
 }

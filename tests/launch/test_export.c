@@ -234,13 +234,12 @@ static float *golden(const char *path, const char *member, const char *shape)
     oct_span span;
     oct_array array;
     float *numbers;
-    char text[96];
     cr_assert(oct_zip_open(&zip, path) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(oct_zip_member(zip, member, &span) == OCT_OK, "%s", oct_error_message(0));
     cr_assert(oct_npy_take(&array, &span, member, NULL) == OCT_OK, "%s", oct_error_message(0));
     oct_zip_close(&zip);
     cr_assert(array.kind == 'f' && array.bytes == sizeof(float));
-    cr_assert_str_eq(oct_shape_text(&array.shape, text), shape);
+    cr_assert_str_eq(oct_text_shape(&array.shape).text, shape);
     const int64_t numel = oct_shape_numel(&array.shape);
     cr_assert(oct_alloc(&numbers, (size_t)numel, sizeof *numbers) == OCT_OK);
     cr_assert(oct_array_read(&array, 0, array.shape.dim[0], numbers) == OCT_OK);

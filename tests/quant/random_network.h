@@ -1109,7 +1109,6 @@ static inline bool rn_reaches(const rn_plan *p, int body, int child)
 static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
 {
     const rn_body *b = &p->body[body];
-    char text[96];
     fprintf(out, "  body %d%s '%s' of %d inputs gives v%d\n", body, b->loops ? " (loop)" : "",
             b->path, b->inputs, b->output);
     for (int i = 0; i < b->num_ops; i++) {
@@ -1122,17 +1121,15 @@ static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
             fprintf(out, "%sv%d", k ? ", " : "", op->in[k]);
         fprintf(out, ")");
         if (op->child >= 0) fprintf(out, " by %sc%d", b->path, op->child);
-        char conv[OCT_GEOMETRY_TEXT], pool[OCT_GEOMETRY_TEXT];
         fprintf(out, " -> %s conv %s, pool %s, bias %d, %g, mode %d\n",
-                oct_shape_text(&l->out, text), oct_conv_geometry_text(&l->g, conv),
-                oct_pool_geometry_text(&l->pool, pool), l->bias, l->number, l->mode);
+                oct_text_shape(&l->out).text, oct_text_conv_geometry(&l->g).text,
+                oct_text_pool_geometry(&l->pool).text, l->bias, l->number, l->mode);
         if (l->kind == RN_BODY) rn_print_body(p, l->body, out);
     }
 }
 
 static inline void rn_print(const rn_plan *p, FILE *out)
 {
-    char text[96];
     fprintf(out,
             "network %llu: target %s, fold %d, shared range %d, current %d, bits %d, %s, %s, %s\n",
             (unsigned long long)p->seed, p->options.target->name, p->options.fold_batch_norm,
@@ -1144,7 +1141,7 @@ static inline void rn_print(const rn_plan *p, FILE *out)
                 : p->setters[i].qconfig->bits == 16 ? ": 16 bits"
                                                     : "");
     for (int k = 0; k < p->example.count; k++)
-        fprintf(out, "  input %s\n", oct_shape_text(&p->example.shape[k], text));
+        fprintf(out, "  input %s\n", oct_text_shape(&p->example.shape[k]).text);
     for (int i = 0; i < p->num_hooks; i++)
         fprintf(out, "  %s of %s: %s%s\n", p->hooks[i].pre ? "pre hook" : "hook", p->hooks[i].path,
                 rn_names[p->hooks[i].kind], p->hooks[i].returns ? "" : ", for itself");

@@ -42,11 +42,10 @@ static inline void oct_check_near_f32(const float *got, const float *want, int64
 /* Same dtype, shape and bytes. */
 static inline void oct_check_tensor(const oct_tensor *got, const oct_tensor *want, const char *what)
 {
-    char a[96], b[96];
     cr_assert(got->dtype == want->dtype, "%s: got dtype %s, wanted %s", what,
               oct_dtype_name(got->dtype), oct_dtype_name(want->dtype));
     cr_assert(oct_shape_equal(&got->shape, &want->shape), "%s: got shape %s, wanted %s", what,
-              oct_shape_text(&got->shape, a), oct_shape_text(&want->shape, b));
+              oct_text_shape(&got->shape).text, oct_text_shape(&want->shape).text);
     int64_t n = oct_shape_numel(&want->shape);
     if (want->dtype == OCT_F32)
         oct_check_bits_f32(got->data, want->data, n, what);

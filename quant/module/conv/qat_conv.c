@@ -61,7 +61,6 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
 static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
                        oct_conv_shape *s)
 {
-    char text[96];
     const int n = x->shape.ndim;
     bool fits = (n == 4 || (oct_qat_is_linear(m) && (n == 2 || n == 3))) &&
                 oct_dim(x, 0) == oct_leaves_local_samples(&cx->leaves);
@@ -71,20 +70,19 @@ static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor 
     }
     if (!fits)
         oct_context_fail(cx, OCT_PREPARE, "input %s does not fit the layer",
-                         oct_shape_text(&x->shape, text));
+                         oct_text_shape(&x->shape).text);
     return fits;
 }
 
 static bool addend_fits(oct_context *cx, const oct_qat_call *call)
 {
-    char a[96], b[96];
     const oct_shape *shape = &call->addend->shape;
     if (!oct_rounding_of(call->layer.requantizer)->adds)
         oct_context_fail(cx, OCT_PREPARE,
                          "only a target that requantizes in float can add a second addend");
     else if (!oct_shape_equal(shape, &call->out))
         oct_context_fail(cx, OCT_PREPARE, "its second addend %s differs in shape from its sum %s",
-                         oct_shape_text(shape, a), oct_shape_text(&call->out, b));
+                         oct_text_shape(shape).text, oct_text_shape(&call->out).text);
     return cx->status == OCT_OK;
 }
 
@@ -115,12 +113,11 @@ static oct_tensor *norm_on_codes(oct_context *cx, const oct_qat_conv *m, oct_ten
     oct_qat_call call = {
         .op = "qat_batch_norm", .layer = oct_qat_conv_layer(m), .out = x->shape, .x = x};
     const int64_t n = call.layer.bn->args.channels;
-    char text[96];
     if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n ||
         oct_dim(x, 0) != oct_leaves_local_samples(&cx->leaves))
         return oct_context_fail(cx, OCT_PREPARE,
                                 "input %s does not have the batch's samples and its %lld channels",
-                                oct_shape_text(&x->shape, text), (long long)n);
+                                oct_text_shape(&x->shape).text, (long long)n);
     if (oct_requantizer_shifts(m->q.target->requantizer))
         return oct_context_fail(cx, OCT_PREPARE,
                                 "target %s shifts and has no place for a batch norm; fold it",
