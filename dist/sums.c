@@ -194,29 +194,17 @@ static const float *find_rows_total(const oct_collective *self, const oct_leaves
 /* --- sums ---------------------------------------------------------------------------------------- */
 
 /* Sums the parts of all ranks along the tree, phase by phase, and waits for other ranks after each. */
-static oct_status sum_and_wait(oct_sum *s, const oct_leaves *leaves, void *parts)
+static oct_status sum_and_wait(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                               int64_t n, size_t width, void *out)
 {
-    OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
-    OCT_TRY(oct_sum_begin(s, leaves, parts, s->n));
-    while (s->phase != OCT_SUM_DONE) {
-        OCT_TRY(oct_sum_run_phase(s));
-        OCT_TRY(oct_exchange_wait(s->comm, oct_sum_patience(s)));
+    oct_sum s = {.comm = oct_comm_of(self), .out = out, .n = n, .width = width};
+    OCT_TRY(oct_exchange_begin(s.comm, OCT_EXCHANGE_TREE_SUM));
+    OCT_TRY(oct_sum_begin(&s, leaves, parts, n));
+    while (s.phase != OCT_SUM_DONE) {
+        OCT_TRY(oct_sum_run_phase(&s));
+        OCT_TRY(oct_exchange_wait(s.comm, oct_sum_patience(&s)));
     }
     return OCT_OK;
-}
-
-static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                               int64_t n, float *out)
-{
-    oct_sum s = {.comm = oct_comm_of(self), .out = (char *)out, .n = n, .width = sizeof(float)};
-    return sum_and_wait(&s, leaves, parts);
-}
-
-static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                               int64_t n, double *out)
-{
-    oct_sum s = {.comm = oct_comm_of(self), .out = (char *)out, .n = n, .width = sizeof(double)};
-    return sum_and_wait(&s, leaves, parts);
 }
 
 typedef struct sum_request {
@@ -329,8 +317,7 @@ static oct_status begin_sum(const oct_collective *self, const oct_leaves *leaves
 
 void oct_supply_sums(oct_collective *group)
 {
-    group->tree_sum_f32 = tree_sum_f32;
-    group->tree_sum_f64 = tree_sum_f64;
+    group->tree_sum = sum_and_wait;
     group->sum_begin = begin_sum;
     group->sums_move = move_sums;
     group->sums_finish = finish_sums;

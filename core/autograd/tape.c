@@ -239,7 +239,8 @@ bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
     if (!oct_batch_is_whole(cx)) return false;
     watch_row(cx, rows, (size_t)n * sizeof *rows);
     oct_tree_fold_f64(&cx->leaves, rows, n);
-    oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
+    oct_context_adopt(cx,
+                      cx->group->tree_sum(cx->group, &cx->leaves, rows, n, sizeof(double), total));
     cx->met = true; /* all ranks have synchronized in this step */
     return cx->status == OCT_OK;
 }

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Copies the sum over the leaves of a single process: they are the whole batch, and so one part (subtree), or none. */
-static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, size_t bytes,
-                                 void *out)
+/* The leaves of a single process are the whole batch, and so one part (subtree), or none. */
+static oct_status alone_tree_sum(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                                 int64_t n, size_t width, void *out)
 {
     oct_subtree list[OCT_MAX_PARTS];
+    const size_t bytes = (size_t)n * width;
+    (void)self;
     OCT_CHECK(leaves->local == leaves->count, OCT_DEFECT,
               "one process was asked to sum %lld leaves but owns %lld", (long long)leaves->count,
               (long long)leaves->local);
@@ -20,20 +22,6 @@ static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, si
     else if (out != parts)
         memmove(out, parts, bytes);
     return OCT_OK;
-}
-
-static oct_status alone_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
-                                     float *parts, int64_t n, float *out)
-{
-    (void)self;
-    return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
-}
-
-static oct_status alone_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
-                                     double *parts, int64_t n, double *out)
-{
-    (void)self;
-    return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
 }
 
 static oct_status alone_max_i64(const oct_collective *self, int64_t *values, int64_t n)
@@ -64,8 +52,8 @@ static oct_status alone_agree(const oct_collective *self, oct_status mine)
 static oct_status alone_sum_begin(const oct_collective *self, const oct_leaves *leaves,
                                   float *parts, int64_t stride, int64_t n)
 {
-    (void)self, (void)stride;
-    return copy_only_part(leaves, parts, (size_t)n * sizeof *parts, parts);
+    (void)stride;
+    return alone_tree_sum(self, leaves, parts, n, sizeof *parts, parts);
 }
 
 static oct_status alone_sums_done(const oct_collective *self)
@@ -112,8 +100,7 @@ static oct_rank_text alone_name(const oct_collective *self, int rank)
 const oct_collective oct_collective_one = {
     .rank = 0,
     .size = 1,
-    .tree_sum_f32 = alone_tree_sum_f32,
-    .tree_sum_f64 = alone_tree_sum_f64,
+    .tree_sum = alone_tree_sum,
     .max_i64 = alone_max_i64,
     .broadcast = alone_broadcast,
     .gather = alone_gather,
@@ -141,7 +128,7 @@ oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n)
             half[2 * i] = (double)(values[first + i] >> 32);
             half[2 * i + 1] = (double)(values[first + i] & 0xffffffff);
         }
-        OCT_TRY(group->tree_sum_f64(group, &ranks, half, 2 * count, half));
+        OCT_TRY(group->tree_sum(group, &ranks, half, 2 * count, sizeof(double), half));
         for (int64_t i = 0; i < count; i++)
             values[first + i] =
                 (int64_t)half[2 * i] * ((int64_t)1 << 32) + (int64_t)half[2 * i + 1];
@@ -174,23 +161,13 @@ static oct_status replay_total(oct_replay *r, void *total, size_t bytes)
     return OCT_OK;
 }
 
-static oct_status replay_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
-                                      float *parts, int64_t n, float *out)
+static oct_status replay_tree_sum(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                                  int64_t n, size_t width, void *out)
 {
     oct_replay *r = replay_of(self);
-    const size_t bytes = (size_t)n * sizeof *out;
+    const size_t bytes = (size_t)n * width;
     if (r->replays) return replay_total(r, out, bytes);
-    OCT_TRY(r->ranks->tree_sum_f32(r->ranks, leaves, parts, n, out));
-    return record_total(r, out, bytes);
-}
-
-static oct_status replay_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
-                                      double *parts, int64_t n, double *out)
-{
-    oct_replay *r = replay_of(self);
-    const size_t bytes = (size_t)n * sizeof *out;
-    if (r->replays) return replay_total(r, out, bytes);
-    OCT_TRY(r->ranks->tree_sum_f64(r->ranks, leaves, parts, n, out));
+    OCT_TRY(r->ranks->tree_sum(r->ranks, leaves, parts, n, width, out));
     return record_total(r, out, bytes);
 }
 
@@ -236,8 +213,7 @@ void oct_replay_begin(oct_replay *replay, const oct_collective *ranks)
     if (!ranks) return;
     replay->face = (oct_collective){.rank = ranks->rank,
                                     .size = ranks->size,
-                                    .tree_sum_f32 = replay_tree_sum_f32,
-                                    .tree_sum_f64 = replay_tree_sum_f64,
+                                    .tree_sum = replay_tree_sum,
                                     .max_i64 = replay_max_i64,
                                     .broadcast = replay_broadcast,
                                     .agree = replay_agree,

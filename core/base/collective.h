@@ -15,11 +15,10 @@ struct oct_collective {
     int rank, size;
     /* Sum over the leaves of the global batch along the fixed tree. parts: this rank's parts, one
      * vector of n after another (as oct_tree_fold leaves them; overwritten); out: n, on every rank
-     * the same bits; may be the first part. A rank without leaves passes no parts. */
-    oct_status (*tree_sum_f32)(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                               int64_t n, float *out);
-    oct_status (*tree_sum_f64)(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                               int64_t n, double *out);
+     * the same bits; may be the first part. A rank without leaves passes no parts. width: bytes of an
+     * element, sizeof(float) or sizeof(double). */
+    oct_status (*tree_sum)(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                           int64_t n, size_t width, void *out);
     /* Element-wise maximum, in place. */
     oct_status (*max_i64)(const oct_collective *self, int64_t *values, int64_t n);
     oct_status (*broadcast)(const oct_collective *self, void *data, size_t bytes, int root);

@@ -70,7 +70,8 @@ static oct_status sum_all_rows(const oct_metric *metric, const oct_collective *g
         }
     }
     if (!metric->counts) oct_tree_fold_f64(leaves, parts, count);
-    return group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, numbers);
+    return group->tree_sum(group, metric->counts ? &ranks : leaves, parts, count, sizeof(double),
+                           numbers);
 }
 
 /* The scores of a column: this rank's, padded to the largest number that a rank has, and those of all ranks on rank 0. */

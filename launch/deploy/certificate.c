@@ -377,7 +377,7 @@ static oct_status compare_logits(oct_certificate *certificate, const oct_outputs
         if (memcmp(qat->y + i, int8->y + i, sizeof(float)) == 0) continue;
         if (different++ == 0) key = -(begin + i);
     }
-    OCT_TRY(group->tree_sum_f64(group, &ranks, &different, 1, &sum));
+    OCT_TRY(group->tree_sum(group, &ranks, &different, 1, sizeof(double), &sum));
     certificate->logits_differ = (int64_t)sum;
     OCT_TRY(group->max_i64(group, &key, 1));
     OCT_TRY(oct_score(group, recipe, int8, &conversion->scores));

@@ -239,7 +239,7 @@ static oct_status reduce_figures(survey *s, const oct_collective *group)
         OCT_TRY(oct_sum_i64(group, &f->clipped, 1));
     }
     oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
-    OCT_TRY(group->tree_sum_f64(group, &s->leaves, (double *)s->sums, numbers, (double *)total));
+    OCT_TRY(group->tree_sum(group, &s->leaves, s->sums, numbers, sizeof(double), total));
     for (int64_t i = 0; i < steps; i++) {
         s->figures[i].same_weights.sums = total[2 * i];
         s->figures[i].reference.sums = total[2 * i + 1];

@@ -241,9 +241,9 @@ oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
     OCT_ASSERT(all || s.count == 0);
     /* Each number is some rank's, and 0 on all others, so the sum over ranks is exact. */
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    OCT_TRY_OUT(group->tree_sum_f64(group, &ranks, (double *)mine,
-                                    (int64_t)(s.count * sizeof *mine / sizeof(double)),
-                                    (double *)all));
+    OCT_TRY_OUT(group->tree_sum(group, &ranks, mine,
+                                (int64_t)(s.count * sizeof *mine / sizeof(double)), sizeof(double),
+                                all));
     status = make_table(&s, all, table);
 out:
     oct_module_train(root, training);

@@ -380,7 +380,7 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     if (n == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&all, (size_t)n, sizeof *all));
     copy_counts(quantizers, all, false);
-    const oct_status status = group->tree_sum_f64(group, &ranks, all, n, all);
+    const oct_status status = group->tree_sum(group, &ranks, all, n, sizeof(double), all);
     if (status == OCT_OK) copy_counts(quantizers, all, true);
     return status;
 }

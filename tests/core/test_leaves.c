@@ -288,8 +288,8 @@ Test(collective, one_process_sums_to_its_only_part)
         oct_leaves l = oct_leaves_split(count, 1, 0, 1);
         cr_assert_eq(oct_tree_fold_f32(&l, rows32[0], COLUMNS), 1);
         cr_assert_eq(oct_tree_fold_f64(&l, rows64[0], COLUMNS), 1);
-        cr_assert_eq(one->tree_sum_f32(one, &l, rows32[0], COLUMNS, out32), OCT_OK);
-        cr_assert_eq(one->tree_sum_f64(one, &l, rows64[0], COLUMNS, out64), OCT_OK);
+        cr_assert_eq(one->tree_sum(one, &l, rows32[0], COLUMNS, sizeof(float), out32), OCT_OK);
+        cr_assert_eq(one->tree_sum(one, &l, rows64[0], COLUMNS, sizeof(double), out64), OCT_OK);
         for (int c = 0; c < COLUMNS; c++) {
             cr_assert_eq(out32[c], define_f32(values32, count, 6, 0, c));
             cr_assert_eq(out64[c], define_f64(values64, count, 6, 0, c));
@@ -304,7 +304,7 @@ Test(collective, one_process_is_all_there_is)
     cr_assert_eq(one->size, 1);
     float out[2] = {1, 2};
     oct_leaves none = {0, 8, 0, 0, 0};
-    cr_assert_eq(one->tree_sum_f32(one, &none, NULL, 2, out), OCT_OK);
+    cr_assert_eq(one->tree_sum(one, &none, NULL, 2, sizeof(float), out), OCT_OK);
     cr_assert_eq(out[0], 0);
     cr_assert_eq(out[1], 0);
     int64_t values[] = {-5, 7};
@@ -317,6 +317,6 @@ Test(collective, one_process_is_all_there_is)
     cr_assert_eq(one->agree(one, OCT_OK), OCT_OK);
     cr_assert_eq(one->agree(one, OCT_DATA), OCT_DATA);
     oct_leaves half = oct_leaves_split(32, 8, 0, 2);
-    cr_assert_eq(one->tree_sum_f32(one, &half, out, 2, out), OCT_DEFECT);
+    cr_assert_eq(one->tree_sum(one, &half, out, 2, sizeof(float), out), OCT_DEFECT);
     cr_assert(strstr(oct_error_message(0), "sum 4 leaves but owns 2"));
 }

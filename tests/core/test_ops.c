@@ -482,11 +482,11 @@ Test(ops, a_label_out_of_range_names_the_sample)
 
 /* The other rank's part of a sum, as a collective of two ranks would add it. */
 static oct_status sum_with_bad_peer(const oct_collective *self, const oct_leaves *leaves,
-                                    double *parts, int64_t n, double *out)
+                                    void *parts, int64_t n, size_t width, void *out)
 {
-    (void)self, (void)leaves;
+    (void)self, (void)leaves, (void)width;
     for (int64_t i = 0; i < n; i++)
-        out[i] = parts[i] + (i == n - 1 ? 1 : 0);
+        ((double *)out)[i] = ((double *)parts)[i] + (i == n - 1 ? 1 : 0);
     return OCT_OK;
 }
 
@@ -495,7 +495,7 @@ Test(ops, a_bad_label_on_another_rank_fails_here_too)
     rig r = rig_of(NULL, cross_entropy_of, 6, 8);
     add_input(&r, OCT_SHAPE(6, 5), golden_ce_z);
     oct_collective two = oct_collective_one;
-    two.tree_sum_f64 = sum_with_bad_peer;
+    two.tree_sum = sum_with_bad_peer;
     r.cx->group = &two;
     cr_assert_null(rig_run(&r, true));
     cr_assert_eq(oct_context_status(r.cx), OCT_PEER);
@@ -774,12 +774,12 @@ Test(ops, a_convolution_of_a_leaf_does_not_depend_on_the_batch)
 }
 
 /* The sums of a batch that lies on other ranks. */
-static oct_status sum_of_others(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                                int64_t n, double *out)
+static oct_status sum_of_others(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                                int64_t n, size_t width, void *out)
 {
-    (void)self, (void)leaves, (void)parts;
+    (void)self, (void)leaves, (void)parts, (void)width;
     for (int64_t i = 0; i < n; i++)
-        out[i] = i + 1 == n ? 0 : 500;
+        ((double *)out)[i] = i + 1 == n ? 0 : 500;
     return OCT_OK;
 }
 
@@ -788,7 +788,7 @@ Test(ops, a_rank_without_samples_follows_the_batch_of_the_others)
     rig r = rig_of(small_net(), net_loss, 11, 2);
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)oct_module_find(r.root, "1");
     oct_collective others = oct_collective_one;
-    others.tree_sum_f64 = sum_of_others;
+    others.tree_sum = sum_of_others;
     r.cx->group = &others;
     r.leaves.first = r.leaves.local = 0;
     rig_input(&r, OCT_SHAPE(0, 12, 12, 3), 1);

@@ -195,9 +195,9 @@ static void count_one(const oct_comm *comm, void *user)
     RANK_OK(comm, oct_alloc(&parts, (size_t)c->n, sizeof *parts));
     RANK_OK(comm, oct_alloc(&words, (size_t)all->size, 1));
     const oct_traffic before = oct_traffic_of(comm);
-    RANK_OK(comm, all->tree_sum_f32(all, &leaves, parts, c->n, parts));
+    RANK_OK(comm, all->tree_sum(all, &leaves, parts, c->n, sizeof(float), parts));
     const oct_traffic after = oct_traffic_of(comm);
-    RANK_OK(comm, all->tree_sum_f32(all, &leaves, parts, 10, parts));
+    RANK_OK(comm, all->tree_sum(all, &leaves, parts, 10, sizeof(float), parts));
     RANK_OK(comm, all->max_i64(all, values, 3));
     RANK_OK(comm, all->broadcast(all, &word, 1, 0));
     RANK_OK(comm, all->gather(all, &word, 1, all->rank == 0 ? words : NULL));

@@ -649,35 +649,31 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
 }
 
 /* The parts of both ranks in one list; each rank merges them for itself. */
-#define SUM(suffix, type)                                                                          \
-    static oct_status sum_##suffix(const oct_collective *self, const oct_leaves *leaves,           \
-                                   type *parts, int64_t n, type *out)                              \
-    {                                                                                              \
-        crowd *c = ((const member *)self)->crowd;                                                  \
-        oct_subtree trees[2 * OCT_MAX_PARTS];                                                      \
-        void *vectors[2 * OCT_MAX_PARTS];                                                          \
-        const oct_leaves all =                                                                     \
-            oct_leaves_split(leaves->samples, leaves->leaf, 0, 1); /* of one rank */               \
-        int count = 0;                                                                             \
-        OCT_TRY(show(self, leaves, parts));                                                        \
-        for (int rank = 0; rank < 2; rank++) {                                                     \
-            int more = oct_leaves_parts(c->leaves[rank], trees + count);                           \
-            for (int p = 0; p < more; p++) {                                                       \
-                vectors[count + p] = malloc((size_t)n * sizeof(type) + 1);                         \
-                memcpy(vectors[count + p], (const type *)c->shown[rank] + p * n,                   \
-                       (size_t)n * sizeof(type));                                                  \
-            }                                                                                      \
-            count += more;                                                                         \
-        }                                                                                          \
-        oct_status status = synchronize(c); /* both have copies, and out may be the first part */  \
-        oct_tree_merge(&all, trees, vectors, count, n, sizeof(type));                              \
-        memcpy(out, vectors[0], (size_t)n * sizeof(type));                                         \
-        for (int p = 0; p < count; p++)                                                            \
-            free(vectors[p]);                                                                      \
-        return status;                                                                             \
+static oct_status sum(const oct_collective *self, const oct_leaves *leaves, void *parts, int64_t n,
+                      size_t width, void *out)
+{
+    crowd *c = ((const member *)self)->crowd;
+    oct_subtree trees[2 * OCT_MAX_PARTS];
+    void *vectors[2 * OCT_MAX_PARTS];
+    const oct_leaves all = oct_leaves_split(leaves->samples, leaves->leaf, 0, 1); /* of one rank */
+    int count = 0;
+    OCT_TRY(show(self, leaves, parts));
+    for (int rank = 0; rank < 2; rank++) {
+        int more = oct_leaves_parts(c->leaves[rank], trees + count);
+        for (int p = 0; p < more; p++) {
+            vectors[count + p] = malloc((size_t)n * width + 1);
+            memcpy(vectors[count + p], (const char *)c->shown[rank] + (size_t)(p * n) * width,
+                   (size_t)n * width);
+        }
+        count += more;
     }
-SUM(f32, float)
-SUM(f64, double)
+    oct_status status = synchronize(c); /* both have copies, and out may be the first part */
+    oct_tree_merge(&all, trees, vectors, count, n, width);
+    memcpy(out, vectors[0], (size_t)n * width);
+    for (int p = 0; p < count; p++)
+        free(vectors[p]);
+    return status;
+}
 
 /* At once, in one vector for each part. */
 static oct_status sum_rows(const oct_collective *self, const oct_leaves *leaves, float *parts,
@@ -688,7 +684,7 @@ static oct_status sum_rows(const oct_collective *self, const oct_leaves *leaves,
     float *rows = malloc((size_t)(count * n + 1) * sizeof *rows);
     for (int p = 0; p < count; p++)
         memcpy(rows + p * n, parts + p * stride, (size_t)n * sizeof *rows);
-    const oct_status status = sum_f32(self, leaves, rows, n, parts);
+    const oct_status status = sum(self, leaves, rows, n, sizeof *rows, parts);
     free(rows);
     return status;
 }
@@ -764,8 +760,7 @@ static bool live_on_ranks(const trial *first, tally *count)
         m[i].collective = oct_collective_one;
         m[i].collective.rank = i;
         m[i].collective.size = 2;
-        m[i].collective.tree_sum_f32 = sum_f32;
-        m[i].collective.tree_sum_f64 = sum_f64;
+        m[i].collective.tree_sum = sum;
         m[i].collective.max_i64 = largest;
         m[i].collective.agree = both_well;
         m[i].collective.sum_begin = sum_rows;

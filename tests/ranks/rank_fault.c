@@ -13,7 +13,7 @@ static oct_status one_step(const oct_collective *all, int64_t n, float *rows, fl
     oct_leaves leaves = oct_leaves_split(LEAVES, 1, all->rank, all->size);
     int64_t stop = 0;
     if (leaves.local > 0) oct_tree_fold_f32(&leaves, rows, n);
-    OCT_TRY(all->tree_sum_f32(all, &leaves, rows, n, out));
+    OCT_TRY(all->tree_sum(all, &leaves, rows, n, sizeof(float), out));
     return all->max_i64(all, &stop, 1);
 }
 

@@ -27,10 +27,10 @@ static int synchronizations;
         synchronizations++;                                                                        \
         return ranks->name args;                                                                   \
     }
-OCT_SYNCHRONIZE(tree_sum_f64,
-                (const oct_collective *self, const oct_leaves *leaves, double *parts, int64_t n,
-                 double *out),
-                (ranks, leaves, parts, n, out))
+OCT_SYNCHRONIZE(tree_sum,
+                (const oct_collective *self, const oct_leaves *leaves, void *parts, int64_t n,
+                 size_t width, void *out),
+                (ranks, leaves, parts, n, width, out))
 OCT_SYNCHRONIZE(max_i64, (const oct_collective *self, int64_t *values, int64_t n),
                 (ranks, values, n))
 OCT_SYNCHRONIZE(sums_finish, (const oct_collective *self), (ranks))
@@ -187,7 +187,7 @@ int main(void)
     comm = rank_open(60);
     const oct_collective *ranks = oct_comm_collective(comm);
     oct_collective group = *ranks;
-    group.tree_sum_f64 = tree_sum_f64;
+    group.tree_sum = tree_sum;
     group.max_i64 = max_i64;
     group.sums_finish = sums_finish;
     group.sum_begin = sum_begin;

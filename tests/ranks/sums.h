@@ -69,7 +69,8 @@ static inline void check_f32(const oct_comm *comm, int64_t samples, int64_t n)
     for (int in_place = 0; in_place < 2; in_place++) {
         float *sum = in_place && leaves.local > 0 ? rows : out;
         fill_parts(&leaves, rows, n);
-        RANK_OK(comm, all->tree_sum_f32(all, &leaves, leaves.local > 0 ? rows : NULL, n, sum));
+        RANK_OK(comm,
+                all->tree_sum(all, &leaves, leaves.local > 0 ? rows : NULL, n, sizeof(float), sum));
         compare_f32(comm, &leaves, sum, n);
     }
     oct_free(&rows);
@@ -87,7 +88,8 @@ static inline void check_f64(const oct_comm *comm, int64_t samples, int64_t n)
         for (int64_t i = 0; i < n; i++)
             rows[l * n + i] = (double)leaf_value(leaves.first + l, i) / 3.0;
     if (leaves.local > 0) oct_tree_fold_f64(&leaves, rows, n);
-    RANK_OK(comm, all->tree_sum_f64(all, &leaves, leaves.local > 0 ? rows : NULL, n, out));
+    RANK_OK(comm,
+            all->tree_sum(all, &leaves, leaves.local > 0 ? rows : NULL, n, sizeof(double), out));
     for (int64_t i = 0; i < n; i++) {
         double want = tree_f64(0, root_span(leaves.count), leaves.count, i);
         RANK_CHECK(comm, memcmp(&out[i], &want, sizeof(want)) == 0,
@@ -129,7 +131,7 @@ static inline void check_empty(const oct_comm *comm)
     const oct_collective *all = oct_comm_collective(comm);
     oct_leaves leaves = oct_leaves_split(0, LEAF, all->rank, all->size);
     float out[3] = {1, 2, 3};
-    RANK_OK(comm, all->tree_sum_f32(all, &leaves, NULL, 3, out));
+    RANK_OK(comm, all->tree_sum(all, &leaves, NULL, 3, sizeof(float), out));
     for (int i = 0; i < 3; i++)
         RANK_CHECK(comm, out[i] == 0.0f, "empty batch: %g", (double)out[i]);
 }

@@ -45,18 +45,11 @@ static void note(const char *kind, int64_t count)
     all.event[all.count++].count = count;
 }
 
-static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                               int64_t n, float *out)
+static oct_status tree_sum(const oct_collective *self, const oct_leaves *leaves, void *parts,
+                           int64_t n, size_t width, void *out)
 {
-    note("f32", n);
-    return oct_collective_one.tree_sum_f32(self, leaves, parts, n, out);
-}
-
-static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                               int64_t n, double *out)
-{
-    note("f64", n);
-    return oct_collective_one.tree_sum_f64(self, leaves, parts, n, out);
+    note(width == sizeof(float) ? "f32" : "f64", n);
+    return oct_collective_one.tree_sum(self, leaves, parts, n, width, out);
 }
 
 static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
@@ -105,8 +98,7 @@ int main(int argc, char **argv)
     oct_bench_run run = {0};
     oct_bench bench = {
         .session = &session, .c = 3, .threads = 1, .qat = true, .numerics = OCT_NUMERICS_BF16};
-    group.tree_sum_f32 = tree_sum_f32;
-    group.tree_sum_f64 = tree_sum_f64;
+    group.tree_sum = tree_sum;
     group.max_i64 = max_i64;
     group.sum_begin = sum_begin;
     group.sums_move = sums_move;

@@ -88,12 +88,9 @@ static void do_together(replay *r, const event *e)
     if (is(e, "look")) MUST(all->sums_move(all));
     if (is(e, "finish")) MUST(all->sums_finish(all));
     if (is(e, "finish")) oct_sim_may_sleep(true);
-    if (is(e, "f32"))
-        MUST(all->tree_sum_f32(all, &r->leaves, (float *)(void *)r->vector, e->count,
-                               (float *)(void *)r->vector));
-    if (is(e, "f64"))
-        MUST(all->tree_sum_f64(all, &r->leaves, (double *)(void *)r->vector, e->count,
-                               (double *)(void *)r->vector));
+    if (is(e, "f32") || is(e, "f64"))
+        MUST(all->tree_sum(all, &r->leaves, r->vector, e->count,
+                           is(e, "f32") ? sizeof(float) : sizeof(double), r->vector));
     if (is(e, "max")) MUST(all->max_i64(all, (int64_t *)(void *)r->vector, e->count));
 }
 
