@@ -61,3 +61,6 @@ bool oct_is_forked(void);
 #else
 #define OCT_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #endif
+
+/* A function of a hot loop that is a part of each of its callers. */
+#define OCT_INLINE static inline __attribute__((always_inline))

@@ -30,8 +30,7 @@ typedef struct sums {
     const int32_t *high, *low;
 } sums;
 
-static inline __attribute__((always_inline)) void write_sums_as(const chunk *c, const sums *s,
-                                                                const bool wide, const bool add)
+OCT_INLINE void write_sums_as(const chunk *c, const sums *s, const bool wide, const bool add)
 {
     const int32_t *offsets = c->offsets + s->column;
     for (int64_t r = 0; r < c->count; r++) {

@@ -183,8 +183,8 @@ typedef struct tap_columns {
 } tap_columns;
 
 /* Reads `columns` weights from index `at` on as bfloat16, one in the lower half of each word, and zeros after them. */
-static inline __attribute__((always_inline)) void
-read_bf16_words(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict words)
+OCT_INLINE void read_bf16_words(const tap_columns *t, int64_t at, int64_t columns,
+                                uint32_t *restrict words)
 {
     if (t->values) {
         for (int64_t c = 0; c < columns; c++)
@@ -198,9 +198,8 @@ read_bf16_words(const tap_columns *t, int64_t at, int64_t columns, uint32_t *res
 }
 
 /* Writes the tiles of a quad of outputs in the columns of a panel; returns the bytes. */
-static inline __attribute__((always_inline)) int64_t
-store_quad(const oct_float_kernel *k, uint32_t quad[4][OCT_PACKED_COLUMNS], int64_t column,
-           char *tile)
+OCT_INLINE int64_t store_quad(const oct_float_kernel *k, uint32_t quad[4][OCT_PACKED_COLUMNS],
+                              int64_t column, char *tile)
 {
     if (k->bf16_words == OCT_BF16_FLOATS) {
         float *values = (float *)(void *)tile;

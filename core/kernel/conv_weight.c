@@ -32,8 +32,8 @@ static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t
     return r;
 }
 
-static inline __attribute__((always_inline)) void
-write_scaled(int64_t n, const bool add, const float *from, const float *factor, float *restrict to)
+OCT_INLINE void write_scaled(int64_t n, const bool add, const float *from, const float *factor,
+                             float *restrict to)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = (add ? to[i] : 0.0F) + (factor ? factor[i] * from[i] : from[i]);

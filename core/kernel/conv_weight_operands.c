@@ -6,10 +6,8 @@
 
 #include <string.h>
 
-static inline __attribute__((always_inline)) void round_values(const bool floats, int64_t n,
-                                                               const float *restrict from,
-                                                               const float *factor,
-                                                               void *restrict to)
+OCT_INLINE void round_values(const bool floats, int64_t n, const float *restrict from,
+                             const float *factor, void *restrict to)
 {
     for (int64_t i = 0; i < n; i++) {
         const uint32_t half = oct_bf16_word(factor ? from[i] * factor[i] : from[i]);
@@ -71,8 +69,7 @@ static inline bytes read_bytes(const uint8_t *at, const uint8_t *end)
 
 /* Interleaves the first half of `count` vectors with the second: it takes the lowest bit of a row's number to the top of
  * a column's. */
-static inline __attribute__((always_inline)) void interleave(int count, const bytes *from,
-                                                             bytes *into)
+OCT_INLINE void interleave(int count, const bytes *from, bytes *into)
 {
     for (int i = 0; i < count / 2; i++) {
         into[2 * i] = __builtin_shufflevector(from[i], from[i + count / 2], 0, 16, 1, 17, 2, 18, 3,
@@ -138,8 +135,8 @@ void oct_pack_words(const oct_byte_product *k, const oct_code_rows *r, char *til
 }
 
 /* to = code - zero_point as bfloat16: the upper half of the float, which is exact for at most eight bits. */
-static inline __attribute__((always_inline)) void
-codes_to_bf16(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
+OCT_INLINE void codes_to_bf16(const int n, const uint8_t *restrict codes, int32_t zero_point,
+                              uint16_t *restrict to)
 {
     uint16_t half[16];
     for (int i = 0; i < n; i++) {
@@ -352,10 +349,8 @@ typedef struct grad_line {
 } grad_line;
 
 /* words = pairs of two rows; columns in quads (ordered) are put back into their order. */
-static inline __attribute__((always_inline)) void pair_words(int64_t columns, bool quads,
-                                                             const uint16_t *restrict lower,
-                                                             const uint16_t *restrict upper,
-                                                             char *to)
+OCT_INLINE void pair_words(int64_t columns, bool quads, const uint16_t *restrict lower,
+                           const uint16_t *restrict upper, char *to)
 {
     typedef uint32_t words __attribute__((vector_size(4 * OCT_PAIR_COLUMNS)));
     words pairs = {0};

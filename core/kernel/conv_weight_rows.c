@@ -79,10 +79,9 @@ void oct_weight_list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oc
     }
 }
 
-static inline __attribute__((always_inline)) void
-add_scaled_as(const oct_weight_plan *p, const oct_weight_block *b, const oct_weight_scratch *r,
-              const oct_product *product, int64_t at, const float *scale, float *restrict sums,
-              const bool wide)
+OCT_INLINE void add_scaled_as(const oct_weight_plan *p, const oct_weight_block *b,
+                              const oct_weight_scratch *r, const oct_product *product, int64_t at,
+                              const float *scale, float *restrict sums, const bool wide)
 {
     const int64_t n = p->outs, of_ky = p->s.kernel_w * p->ins;
     const int32_t *high = product->acc, *low = high + r->acc_sums;

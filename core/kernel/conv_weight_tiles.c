@@ -42,8 +42,6 @@ enum {
     SUMS = OCT_TILES_ROWS * OCT_TILES_COLUMNS, /* of a point */
 };
 
-#define INLINE static inline __attribute__((always_inline))
-
 typedef oct_winograd_lanes lanes;
 typedef oct_winograd_sums sums_of_lanes;
 typedef oct_winograd_wrapping wrapping;
@@ -89,8 +87,8 @@ size_t oct_weight_tiles_bytes(const oct_weight_plan *p)
 }
 
 /* Writes `points` points of two tiles as words, `columns` of them side by side and the next ones `apart` bytes on. */
-INLINE void write_words(lanes two[2][POINTS], const int points, int64_t plane, const int columns,
-                        int64_t apart, char *to)
+OCT_INLINE void write_words(lanes two[2][POINTS], const int points, int64_t plane,
+                            const int columns, int64_t apart, char *to)
 {
     for (int i = 0; i < points; i++, to += plane) {
         const lanes a = two[0][i], b = two[1][i];
@@ -105,7 +103,7 @@ INLINE void write_words(lanes two[2][POINTS], const int points, int64_t plane, c
 }
 
 /* A line of G q, or of its transpose. */
-INLINE void transform_line(const int side, const lanes q[SIDE], lanes points[EDGE])
+OCT_INLINE void transform_line(const int side, const lanes q[SIDE], lanes points[EDGE])
 {
     if (side == 2) {
         points[0] = q[0];
@@ -125,8 +123,8 @@ INLINE void transform_line(const int side, const lanes q[SIDE], lanes points[EDG
 }
 
 /* Makes G q G^T of 16 outputs of a tile. */
-INLINE void transform_tile(const int side, const int8_t *q, int64_t line, int64_t pixel,
-                           lanes points[POINTS])
+OCT_INLINE void transform_tile(const int side, const int8_t *q, int64_t line, int64_t pixel,
+                               lanes points[POINTS])
 {
     lanes columns[SIDE][EDGE]; /* [x][point] */
     for (int x = 0; x < side; x++) {
@@ -155,8 +153,8 @@ typedef struct tile_line {
 } tile_line;
 
 /* Transforms codes or gradients: pair by pair those of 16 channels, then those of the next ones. */
-INLINE void transform_line_as(const tile_line *t, const bool codes, const int side,
-                              const int columns)
+OCT_INLINE void transform_line_as(const tile_line *t, const bool codes, const int side,
+                                  const int columns)
 {
     const int64_t panel = t->l->pairs * columns * OCT_WORD;
     const char *copied = t->copied;
@@ -246,7 +244,7 @@ void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass 
 
 /* A line of A^T m, or of its transpose. Of tiles of 4 x 4 the first is 24 times what it should be, the second 12, the
  * third 6. */
-INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[3])
+OCT_INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[3])
 {
     const wrapping even = m[1] + m[2], odd = m[1] - m[2];
     if (side == 2) {
@@ -263,7 +261,7 @@ INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping resu
 }
 
 /* Makes the sums of the nine taps from those of the points, or adds them to those of the tiles before. */
-INLINE void sum_taps(const int side, const int32_t *points, bool first, int32_t *taps)
+OCT_INLINE void sum_taps(const int side, const int32_t *points, bool first, int32_t *taps)
 {
     wrapping rows[3][EDGE];
     for (int x = 0; x < side + 2; x++, points += SUMS) {
@@ -300,8 +298,9 @@ OCT_CLONES static void sum_taps_of_part(const oct_weight_part *a, int side, cons
 }
 
 /* Makes floats of sums of taps; those of the lower digit come TAPS * SUMS later. */
-INLINE void write_taps_as(const oct_weight_part *a, const int32_t *taps,
-                          const oct_weight_factors *f, const bool wide, const bool add, float *sums)
+OCT_INLINE void write_taps_as(const oct_weight_part *a, const int32_t *taps,
+                              const oct_weight_factors *f, const bool wide, const bool add,
+                              float *sums)
 {
     for (int tap = 0; tap < TAPS; tap++, taps += SUMS)
         for (int64_t r = 0; r < a->rows; r++, sums += a->columns)

@@ -176,9 +176,8 @@ typedef struct windows {
 } windows;
 
 /* y = start + sum over taps in order; start and y advance by their steps at every position. */
-static inline __attribute__((always_inline)) void
-multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight,
-               const float *start, int64_t start_step, float *y, int64_t y_step)
+OCT_INLINE void multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight,
+                               const float *start, int64_t start_step, float *y, int64_t y_step)
 {
     half w[25];
     for (int t = 0; t < kernel_h * kernel_w; t++)
@@ -233,10 +232,8 @@ OCT_CLONES static void multiply_any(const windows *v, const float *weight, const
 }
 
 /* sums (taps, LANES) += over positions in order: what a tap sees * grad. */
-static inline __attribute__((always_inline)) void add_products_small(int kernel_h, int kernel_w,
-                                                                     const windows *v,
-                                                                     const float *grad,
-                                                                     int64_t grad_step, float *sums)
+OCT_INLINE void add_products_small(int kernel_h, int kernel_w, const windows *v, const float *grad,
+                                   int64_t grad_step, float *sums)
 {
     half sum[25];
     for (int t = 0; t < kernel_h * kernel_w; t++)

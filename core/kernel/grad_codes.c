@@ -31,8 +31,7 @@ typedef struct channels {
 } channels;
 
 /* Reads t = grad * factor, rounded and within +-most, of `count` channels. */
-static inline __attribute__((always_inline)) void read_fixed(const channels *r, int64_t at,
-                                                             int64_t count, int32_t most, ints *t)
+OCT_INLINE void read_fixed(const channels *r, int64_t at, int64_t count, int32_t most, ints *t)
 {
     floats grad = {0}, factor = {0};
     memcpy(&grad, r->grad + at, (size_t)count * sizeof *r->grad);
@@ -45,8 +44,8 @@ static inline __attribute__((always_inline)) void read_fixed(const channels *r, 
 }
 
 /* Codes `count` channels from `at` on. */
-static inline __attribute__((always_inline)) void
-code_lanes(const channels *r, const hashes *steps, const bool wide, int64_t at, int64_t count)
+OCT_INLINE void code_lanes(const channels *r, const hashes *steps, const bool wide, int64_t at,
+                           int64_t count)
 {
     ints t;
     read_fixed(r, at, count, wide ? OCT_GRAD_MOST_WIDE : OCT_GRAD_MOST, &t);
@@ -60,8 +59,7 @@ code_lanes(const channels *r, const hashes *steps, const bool wide, int64_t at, 
 }
 
 /* Codes a row; the last lanes may be some of those before once more. */
-static inline __attribute__((always_inline)) void code_row(const channels *r, const hashes *steps,
-                                                           const bool wide)
+OCT_INLINE void code_row(const channels *r, const hashes *steps, const bool wide)
 {
     for (int64_t at = 0; at + LANES <= r->n; at += LANES)
         code_lanes(r, steps, wide, at, LANES);
@@ -72,7 +70,7 @@ static inline __attribute__((always_inline)) void code_row(const channels *r, co
 }
 
 /* Adds the errors of a row's codes, and what they are to be compared with. */
-static inline __attribute__((always_inline)) void add_errors(const channels *r)
+OCT_INLINE void add_errors(const channels *r)
 {
     for (int64_t at = 0, count; at < r->n; at += count) {
         ints t;
@@ -96,9 +94,8 @@ static inline uint32_t hash_row(uint32_t key, uint32_t row)
 }
 
 /* Codes all rows of the group whose first channel is `first`; r: its first row. */
-static inline __attribute__((always_inline)) void code_group(const oct_conv_plan *p,
-                                                             const oct_grad_codes *c, channels r,
-                                                             int64_t first, const bool wide)
+OCT_INLINE void code_group(const oct_conv_plan *p, const oct_grad_codes *c, channels r,
+                           int64_t first, const bool wide)
 {
     const int64_t filled = oct_round_up(r.n, OCT_WORD), outs = p->config.shape.out_c;
     hashes steps;

@@ -28,7 +28,7 @@ typedef double doubles __attribute__((vector_size(LANES * 8), aligned(8), may_al
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 /* Element by element: gcc 12 makes halves of a __builtin_convertvector. */
-static inline __attribute__((always_inline)) doubles widen(const float *x)
+OCT_INLINE doubles widen(const float *x)
 {
     doubles wide;
     for (int i = 0; i < LANES; i++)
@@ -48,7 +48,7 @@ typedef struct bn_rows {
 _Static_assert(LANES *MANY * sizeof(float) == 64, "a row's channels at a time are a cache line");
 
 /* sum += x, product += x * x of `vectors` vectors of channels. */
-static inline __attribute__((always_inline)) void add_values(int vectors, bn_rows v)
+OCT_INLINE void add_values(int vectors, bn_rows v)
 {
     doubles sum[MANY], product[MANY];
     for (int i = 0; i < vectors; i++) {
@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void add_values(int vectors, bn_row
 }
 
 /* sum += grad, product += grad * (x - mean). */
-static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows v)
+OCT_INLINE void add_grads(int vectors, bn_rows v)
 {
     doubles sum[MANY], product[MANY], mean[MANY];
     for (int i = 0; i < vectors; i++) {
@@ -178,10 +178,8 @@ typedef struct bn_sample {
     const float *x, *addend;
 } bn_sample;
 
-static inline __attribute__((always_inline)) void normalize_bounded(const oct_bound bound,
-                                                                    const bool adds, bn_sample s,
-                                                                    const bn_terms *terms,
-                                                                    float *restrict y)
+OCT_INLINE void normalize_bounded(const oct_bound bound, const bool adds, bn_sample s,
+                                  const bn_terms *terms, float *restrict y)
 {
     const float *mean = terms->mean, *scale = terms->scale, *shift = terms->shift;
     for (int64_t r = 0; r < s.rows; r++, s.x += s.channels, y += s.channels) {

@@ -2,7 +2,6 @@
  * their sums transformed back. */
 #include "core/product/winograd.h"
 
-#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 
@@ -26,8 +25,6 @@ enum {
     TILE_WEIGHTS = 8192,
     LARGE_TILE_WEIGHTS = 131072,
 };
-
-#define INLINE static inline __attribute__((always_inline))
 
 typedef oct_winograd_lanes lanes;
 typedef oct_winograd_sums sums_of_lanes;
@@ -122,7 +119,7 @@ void oct_winograd_init(oct_winograd *w, const oct_byte_product *bytes, const oct
 }
 
 /* A line of G g, or of its transpose. */
-INLINE void transform_taps(const int side, const lanes taps[3], lanes points[EDGE])
+OCT_INLINE void transform_taps(const int side, const lanes taps[3], lanes points[EDGE])
 {
     const lanes ends = taps[0] + taps[2];
     points[0] = taps[0];
@@ -138,8 +135,8 @@ INLINE void transform_taps(const int side, const lanes taps[3], lanes points[EDG
 
 /* Packs two channels of up to LANES / 2 columns: from one output of `from` to the next, one input, one tap there are `out`,
  * `in` and `inner` codes. Adds the columns' weights to `sums`. */
-INLINE void pack_words(const oct_winograd *w, const int8_t *from, int64_t out, int64_t in,
-                       int64_t inner, int columns, int32_t *sums, char *to)
+OCT_INLINE void pack_words(const oct_winograd *w, const int8_t *from, int64_t out, int64_t in,
+                           int64_t inner, int columns, int32_t *sums, char *to)
 {
     lanes taps[3][3] = {{{0}}}, columns_of_taps[3][EDGE], points[EDGE]; /* [x][y], [x][point] */
     for (int tap = 0; tap < 9; tap++) {
@@ -213,7 +210,7 @@ OCT_CLONES static void transform_codes(const oct_winograd *w, const uint8_t *sam
 }
 
 /* A line of A^T m, or of its transpose. Of four, the first is 24 times what it should be, the second 12, the others 6. */
-INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[SIDE])
+OCT_INLINE void transform_sums(const int side, const wrapping m[EDGE], wrapping results[SIDE])
 {
     const wrapping even = m[1] + m[2], odd = m[1] - m[2];
     if (side == 2) {
@@ -237,8 +234,9 @@ typedef struct line_results {
 } line_results;
 
 /* Writes a tile's results of SUMS channels; `columns` of them are there. */
-INLINE void write_tile(const oct_winograd *w, const line_results *r, const int side, const bool add,
-                       int64_t c, const int32_t *from, int64_t columns, int32_t *to)
+OCT_INLINE void write_tile(const oct_winograd *w, const line_results *r, const int side,
+                           const bool add, int64_t c, const int32_t *from, int64_t columns,
+                           int32_t *to)
 {
     static const int shift[SIDE] = {3, 2, 1, 1};
     const sums_of_lanes center = *(const sums_of_lanes *)(r->center + c);

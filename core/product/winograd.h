@@ -30,6 +30,7 @@
  */
 #pragma once
 
+#include "core/base/cpu.h"
 #include "core/product/conv_window.h"
 
 enum {
@@ -65,8 +66,8 @@ void oct_winograd_copy(const oct_winograd_lines *l, const void *plane, int64_t f
     } while (0)
 
 /* A line of B^T d, or of its transpose. */
-static inline __attribute__((always_inline)) void
-oct_winograd_line(const int side, const oct_winograd_lanes *d, oct_winograd_lanes *points)
+OCT_INLINE void oct_winograd_line(const int side, const oct_winograd_lanes *d,
+                                  oct_winograd_lanes *points)
 {
     if (side == 2) {
         points[0] = d[0] - d[2];
@@ -86,10 +87,8 @@ oct_winograd_line(const int side, const oct_winograd_lanes *d, oct_winograd_lane
 
 /* Makes B^T d B of 16 channels of a tile, from one point to the next `apart` bytes: pixels and lines of d, less `zero`, are
  * pixel and line codes apart. The zero cancels out in all points but one, the second of the second line. */
-static inline __attribute__((always_inline)) void oct_winograd_codes(const int side,
-                                                                     const uint8_t *d, int64_t line,
-                                                                     int64_t pixel, int zero,
-                                                                     int64_t apart, char *to)
+OCT_INLINE void oct_winograd_codes(const int side, const uint8_t *d, int64_t line, int64_t pixel,
+                                   int zero, int64_t apart, char *to)
 {
     enum { EDGE = OCT_WINOGRAD_EDGE };
     oct_winograd_lanes columns[EDGE][EDGE]; /* [x][point] */
@@ -112,8 +111,8 @@ static inline __attribute__((always_inline)) void oct_winograd_codes(const int s
 }
 
 /* Divides by 9 * 2^shift a sum that is a multiple of it modulo 2^32. */
-static inline __attribute__((always_inline)) void
-oct_winograd_divide(const oct_winograd_wrapping *sum, int shift, oct_winograd_sums *result)
+OCT_INLINE void oct_winograd_divide(const oct_winograd_wrapping *sum, int shift,
+                                    oct_winograd_sums *result)
 {
     *result = (oct_winograd_sums)(*sum * 0x38E38E39U) >> shift;
 }
