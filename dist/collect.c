@@ -40,8 +40,7 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes, int root)
 {
-    /* In the binomial tree the parent of a position (the root has 0) is the position without its lowest bit, and its
-     * children are a power of two below that bit ahead. */
+    /* The root has position 0; the children of one are a power of two below its lowest bit ahead. */
     int size = comm->base.size, position = (comm->base.rank - root + size) % size;
     int depth = __builtin_popcount((unsigned)position);
     int parent = (root + (position & (position - 1))) % size;
@@ -80,7 +79,6 @@ oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t b
     const oct_comm *comm = oct_comm_of(self);
     oct_comm_state *s = comm->state;
     const int rank = self->rank, size = self->size;
-    /* In the binomial tree a rank collects for the ranks that follow it, up to its lowest bit. */
     const int lowest_bit = rank == 0 ? size : rank & -rank;
     const int mine = lowest_bit < size - rank ? lowest_bit : size - rank;
     int round = 1;
@@ -167,7 +165,6 @@ static oct_status vote(const oct_comm *comm, oct_status mine, lone_failure *fail
     return OCT_PEER;
 }
 
-/* OCT_OK where all ranks have it; else `mine` where this rank has failed, and OCT_PEER elsewhere. */
 static oct_status agree(const oct_collective *self, oct_status mine)
 {
     const oct_comm *comm = oct_comm_of(self);

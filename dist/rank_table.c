@@ -280,7 +280,6 @@ bool oct_rank_may_report(void)
     return false;
 }
 
-/* One rank of a host warns, once in a while. */
 bool oct_rank_may_warn(void)
 {
     if (!table) return true;

@@ -61,7 +61,6 @@ oct_status oct_sum_synchronize(const oct_sum *s, oct_sum_stage stage)
     return oct_exchange_await(s->comm, progress);
 }
 
-/* Adds the vectors of all ranks of the node over this rank's share of the piece, along the tree. */
 int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int rank, int p))
 {
     oct_comm_state *state = s->comm->state;
@@ -85,7 +84,6 @@ int oct_sum_add_share(const oct_sum *s, char *(*part_of)(const oct_sum *s, int r
                           s->width);
 }
 
-/* Goes on to the next piece; after the last one to the rounds between nodes, or to the end. */
 void oct_sum_end_piece(oct_sum *s)
 {
     oct_rank_node *node = &s->comm->state->node;

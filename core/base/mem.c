@@ -238,12 +238,11 @@ void oct_mem_fail_after(int64_t n)
 
 /* Eight digests by FNV-1a over 64-bit words are made side by side, so that their multiplications overlap; what they
  * end with, and the words left, are the words of a ninth. Each step is a bijection of the digest, and so is what
- * mixes the bits of the last: a multiplication carries upwards only. */
+ * mixes the bits of the last, as splitmix64 ends: a multiplication carries upwards only. */
 enum { LANES = 8 };
 
 static const uint64_t basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
 
-/* FNV-1a over words of 64 bits in LANES independent lanes, then over the lanes and the rest; ends as splitmix64. */
 uint64_t oct_digest(const void *data, size_t bytes)
 {
     const char *at = data, *end = at + bytes;

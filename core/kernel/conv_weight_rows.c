@@ -23,9 +23,6 @@ static void find_lines_inside(const oct_weight_plan *p, const oct_weight_block *
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* Moves c to the next kernel rows whose weight gradients are one matrix product; false at the end. Neighbours that are
- * inside the input for the same lines of the output share one. Where a product for each would be too small to pay, one
- * has all, with zeros for padding. */
 bool oct_weight_next_rows(const oct_weight_plan *p, const oct_weight_block *b, oct_kernel_rows *c)
 {
     int64_t line, lines;
@@ -43,7 +40,6 @@ bool oct_weight_next_rows(const oct_weight_plan *p, const oct_weight_block *b, o
     return true;
 }
 
-/* Lists the runs of a row of the product: each output line that the kernel rows see, in a plane and among the tiles. */
 int64_t oct_weight_list_runs(const oct_weight_plan *p, const oct_weight_block *b,
                              const oct_kernel_rows *c, oct_run *runs)
 {
@@ -68,7 +64,6 @@ static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
     return (copy * p->copy + row * p->line + phase * p->pitch + shift - copy) * p->element;
 }
 
-/* Lists where rows [first, first + m) of the product, which are (ky, kx, channel), begin in planes and sums. */
 void oct_weight_list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
 {
     int64_t tap = first / p->ins, channel = first % p->ins;

@@ -127,8 +127,7 @@ static void add_block_values(bn_rows v)
     }
 }
 
-/* Adds grad and grad * (x - mean) of a block of rows to the sums of each channel: MANY vectors of channels at a
- * time, then one, then single channels. */
+/* The same of grad and grad * (x - mean). */
 OCT_CLONES static void add_block_grads(bn_rows v)
 {
     int64_t c = 0;

@@ -27,7 +27,6 @@ static void multiply_matrices(const matrix_product *p, const float *a, const flo
     }
 }
 
-/* The sizes of a product (..., M, K) x (..., K, L). */
 typedef struct matmul_sizes {
     int64_t count, m, k, l; /* count: matrices */
 } matmul_sizes;

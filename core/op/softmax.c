@@ -1,5 +1,5 @@
-/* Softmax is exp(x) over the sum of them, along the last dimension; the largest is subtracted first, so
- * that nothing overflows. */
+/* Softmax is exp(x) over the sum of them, along the last dimension, computed in double and rounded once; the
+ * largest is subtracted first, so that nothing overflows. */
 #include "core/op/op_impl.h"
 
 #include <math.h>
@@ -26,7 +26,6 @@ static void softmax_backward(oct_context *cx, oct_node *node)
     oct_add_grad(cx, node->input[0], grad);
 }
 
-/* Softmax along the last dimension: computed in double, and rounded once. */
 oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
