@@ -91,34 +91,19 @@ static oct_status init_clip(oct_module *self)
 }
 OP_MODULE(clip, oct_clip_module, oct_clip_arg_list, NULL, init_clip, 1,
           oct_clip(cx, x[0], m->args.lo, m->args.hi))
-
-oct_status oct_clip_create(oct_module **m, double lo, double hi)
-{
-    return oct_module_make(m, &oct_clip_type, &(oct_clip_args){lo, hi});
-}
+OCT_MODULE_CREATE(clip, (double lo, double hi), lo, hi)
 
 OP_MODULE(dropout, oct_dropout_module, oct_dropout_arg_list, NULL, NULL, 1,
           self->training ? oct_dropout(cx, x[0], m->args.p) : x[0])
 
-oct_status oct_dropout_create(oct_module **m, double p)
-{
-    return oct_module_make(m, &oct_dropout_type, &(oct_dropout_args){p});
-}
+OCT_MODULE_CREATE(dropout, (double p), p)
 
 OP_MODULE(add_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
           oct_add_scalar(cx, x[0], m->args.value))
 OP_MODULE(mul_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
           oct_mul_scalar(cx, x[0], m->args.value))
-
-oct_status oct_add_scalar_create(oct_module **m, double value)
-{
-    return oct_module_make(m, &oct_add_scalar_type, &(oct_scalar_args){value});
-}
-
-oct_status oct_mul_scalar_create(oct_module **m, double value)
-{
-    return oct_module_make(m, &oct_mul_scalar_type, &(oct_scalar_args){value});
-}
+OCT_MODULE_CREATE(add_scalar, (double value), value)
+OCT_MODULE_CREATE(mul_scalar, (double value), value)
 
 static void describe_mean(const oct_module *self, char *text, size_t size)
 {
@@ -139,11 +124,7 @@ static oct_status init_mean(oct_module *self)
 }
 OP_MODULE(mean, oct_mean_module, oct_mean_arg_list, describe_mean, init_mean, 1,
           oct_mean(cx, x[0], m->args.axis, m->args.keep))
-
-oct_status oct_mean_create(oct_module **m, int axis, bool keep)
-{
-    return oct_module_make(m, &oct_mean_type, &(oct_mean_args){axis, keep});
-}
+OCT_MODULE_CREATE(mean, (int axis, bool keep), axis, keep)
 
 oct_status oct_mean_hw_create(oct_module **m, bool keep)
 {
@@ -186,12 +167,8 @@ static void describe_interpolate(const oct_module *self, char *text, size_t size
 }
 OP_MODULE(interpolate, oct_interpolate_module, oct_interpolate_arg_list, describe_interpolate, NULL,
           1, oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode))
-
-oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
-                                  oct_interpolation mode)
-{
-    return oct_module_make(m, &oct_interpolate_type, &(oct_interpolate_args){out_h, out_w, mode});
-}
+OCT_MODULE_CREATE(interpolate, (int64_t out_h, int64_t out_w, oct_interpolation mode), out_h, out_w,
+                  mode)
 
 static void describe_pad(const oct_module *self, char *text, size_t size)
 {
@@ -280,12 +257,7 @@ oct_status oct_squeeze_dim_create(oct_module **m, int dim)
 
 OP_MODULE(cross_entropy_loss, oct_cross_entropy_loss_module, oct_cross_entropy_loss_arg_list, NULL,
           NULL, 2, oct_cross_entropy_loss(cx, x[0], x[1], m->args.smoothing))
-
-oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing)
-{
-    return oct_module_make(m, &oct_cross_entropy_loss_type,
-                           &(oct_cross_entropy_loss_args){smoothing});
-}
+OCT_MODULE_CREATE(cross_entropy_loss, (double smoothing), smoothing)
 
 /* Counts the modules that were appended; the tree may have children beside them, which passes have added. */
 static size_t count_items(const oct_sequential_module *m)

@@ -75,17 +75,10 @@ LAYER_TYPE(conv_transpose2d, oct_conv2d_module, oct_conv_transpose2d_arg_list,
            oct_conv_transpose2d(cx, x, m->weight, m->bias, m->args.geometry),
            .describe = describe_conv, .init = init_conv);
 
-oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
-                             bool bias)
-{
-    return oct_module_make(m, &oct_conv2d_type, &(oct_conv2d_args){in, out, g, bias});
-}
-
-oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
-                                       bool bias)
-{
-    return oct_module_make(m, &oct_conv_transpose2d_type, &(oct_conv2d_args){in, out, g, bias});
-}
+OCT_MODULE_CREATE(conv2d, (int64_t in, int64_t out, oct_conv_geometry g, bool bias), in, out, g,
+                  bias)
+OCT_MODULE_CREATE(conv_transpose2d, (int64_t in, int64_t out, oct_conv_geometry g, bool bias), in,
+                  out, g, bias)
 
 static oct_status init_linear(oct_module *self)
 {
@@ -97,10 +90,7 @@ static oct_status init_linear(oct_module *self)
 LAYER_TYPE(linear, oct_linear_module, oct_linear_arg_list, oct_linear(cx, x, m->weight, m->bias),
            .init = init_linear);
 
-oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
-{
-    return oct_module_make(m, &oct_linear_type, &(oct_linear_args){in, out, bias});
-}
+OCT_MODULE_CREATE(linear, (int64_t in, int64_t out, bool bias), in, out, bias)
 
 static void describe_prelu(const oct_module *self, char *text, size_t size)
 {
@@ -117,10 +107,7 @@ static oct_status init_prelu(oct_module *self)
 LAYER_TYPE(prelu, oct_prelu_module, oct_prelu_arg_list, oct_prelu(cx, x, m->weight),
            .describe = describe_prelu, .init = init_prelu);
 
-oct_status oct_prelu_create(oct_module **m, int64_t channels)
-{
-    return oct_module_make(m, &oct_prelu_type, &(oct_prelu_args){channels});
-}
+OCT_MODULE_CREATE(prelu, (int64_t channels), channels)
 
 /* Says "(16, 64)". */
 static void describe_parameter(const oct_module *self, char *text, size_t size)
@@ -184,10 +171,7 @@ LAYER_TYPE(batch_norm, oct_batch_norm_module, oct_batch_norm_arg_list,
            oct_batch_norm(cx, x, (oct_bn_args[]){oct_batch_norm_call(m, self->training)}),
            .describe = describe_batch_norm, .init = init_batch_norm);
 
-oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
-{
-    return oct_module_make(m, &oct_batch_norm_type, &(oct_batch_norm_args){channels, 1e-5F, 0.1F});
-}
+OCT_MODULE_CREATE(batch_norm, (int64_t channels), channels, 1e-5F, 0.1F)
 
 /* Batch norms of a tree. */
 typedef struct norm_counts {
@@ -240,13 +224,5 @@ LAYER_TYPE(group_norm, oct_group_norm_module, oct_group_norm_arg_list,
            oct_group_norm(cx, x, m->gamma, m->beta, m->args.groups, m->args.eps),
            .describe = describe_group_norm, .init = init_group_norm);
 
-oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps)
-{
-    return oct_module_make(m, &oct_layer_norm_type,
-                           &(oct_group_norm_args){.channels = size, .eps = eps});
-}
-
-oct_status oct_group_norm_create(oct_module **m, int64_t groups, int64_t channels, double eps)
-{
-    return oct_module_make(m, &oct_group_norm_type, &(oct_group_norm_args){groups, channels, eps});
-}
+OCT_MODULE_CREATE(layer_norm, (int64_t size, double eps), .channels = size, .eps = eps)
+OCT_MODULE_CREATE(group_norm, (int64_t groups, int64_t channels, double eps), groups, channels, eps)

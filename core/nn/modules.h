@@ -66,6 +66,14 @@ OCT_ARGS_MODULE(pad);
 OCT_ARGS_MODULE(squeeze);
 OCT_ARGS_MODULE(cross_entropy_loss);
 
+/* Defines oct_<id>_create with these parameters after the first: the module that has these values as its arguments. */
+#define OCT_MODULE_CREATE(id, params, ...)                                                         \
+    oct_status oct_##id##_create(oct_module **m, OCT_LIST params)                                  \
+    {                                                                                              \
+        return oct_module_make(m, &oct_##id##_type, &(oct_##id##_args){__VA_ARGS__});              \
+    }
+#define OCT_LIST(...) __VA_ARGS__
+
 typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_module base;
     const oct_elementwise *function;

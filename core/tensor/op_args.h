@@ -139,9 +139,9 @@ typedef struct oct_dropout_args {
     double p; /* probability of 0 */
 } oct_dropout_args;
 
-typedef struct oct_scalar_args { /* add_scalar, mul_scalar */
+typedef struct oct_scalar_args {
     double value;
-} oct_scalar_args;
+} oct_scalar_args, oct_add_scalar_args, oct_mul_scalar_args;
 
 typedef struct oct_elementwise_args { /* of core/op/elementwise_list.def, by how many they take */
     double alpha, beta;
