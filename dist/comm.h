@@ -42,6 +42,10 @@ bool oct_launched_here(int *local_rank, int *local_ranks);
 /* Names the MPI library that this program is linked with, "Open MPI 4.1.4" or "MPICH 4.0.2", started or not. */
 const char *oct_mpi_library(void);
 
+/* Writes what ranks do, or did last: rank, process, step, operation, since when; a line each, of some of them where they
+ * are many. Those of this host by their table; of a communicator others, too, by their last message (NULL: none). */
+void oct_ranks_report(const oct_comm *comm, char *text, size_t size);
+
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
 void oct_abort(int exit_status) __attribute__((noreturn));
 

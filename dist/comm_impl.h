@@ -252,8 +252,6 @@ oct_status oct_exchange_poll(const oct_comm *comm, bool *moved);
 /* report.c. "rank 2 (node7)", and "sum over leaves". */
 oct_rank_text oct_text_rank(const oct_comm *comm, int rank);
 const char *oct_exchange_name(int exchange);
-/* Writes what all ranks do or did last: those of this host by their table, others by their last message. */
-void oct_exchange_report(const oct_comm *comm, char *text, size_t size);
 
 /* watchdog.c: a deadline for a call of MPI that has none, in Octet's own process; notes the stage. Ends the process when
  * the deadline passes before oct_watchdog_end, having named those of this host that are missing. */

@@ -333,7 +333,7 @@ static oct_status fail_after_deadline(const oct_comm *comm, double waited_s)
         named++;
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
-    oct_exchange_report(comm, report, sizeof(report));
+    oct_ranks_report(comm, report, sizeof(report));
     return break_off(comm,
                      oct_fail(OCT_LOST,
                               "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "

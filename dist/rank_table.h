@@ -66,10 +66,6 @@ oct_rank_view oct_rank_table_line(int line);
 /* Finds the line of a rank; false: it is none of this host, or has not started. */
 bool oct_rank_table_find(int rank, oct_rank_view *view);
 
-/* Writes what the ranks of this host do, or did last: rank, process, step, operation, since when; a line each, of some
- * of them where they are many. Empty without a table. */
-void oct_rank_table_report(char *text, size_t size);
-
 void oct_rank_table_ask_to_stop(void);
 bool oct_rank_stop_asked(void);
 

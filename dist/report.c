@@ -45,17 +45,6 @@ static OCT_PRINTF(2, 3) void add_text(rank_report *r, const char *format, ...)
     if (r->used >= r->size) r->used = r->size - 1;
 }
 
-/* Counts a row; false where it has no room. */
-static bool begin_row(rank_report *r)
-{
-    return r->rows++ < ROWS_MAX;
-}
-
-static void end_report(rank_report *r)
-{
-    if (r->rows > ROWS_MAX) add_text(r, "\n  and %d more", r->rows - ROWS_MAX);
-}
-
 /* Adds a line for each rank of this host, by the table of ranks. */
 static void add_ranks_of_host(rank_report *r)
 {
@@ -63,7 +52,7 @@ static void add_ranks_of_host(rank_report *r)
     oct_host_name(host);
     for (int i = 0; i < oct_rank_table_lines(); i++) {
         const oct_rank_view view = oct_rank_table_line(i);
-        if (view.pid == 0 || !begin_row(r)) continue;
+        if (view.pid == 0 || r->rows++ >= ROWS_MAX) continue;
         const char state = view.stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view.pid);
         add_text(r, "\n  rank %d (%s, process %d) %s", view.rank, host, view.pid,
                  state == 'E'                 ? "has ended"
@@ -79,28 +68,21 @@ static void add_ranks_of_host(rank_report *r)
     }
 }
 
-void oct_rank_table_report(char *text, size_t size)
+void oct_ranks_report(const oct_comm *comm, char *text, size_t size)
 {
     rank_report r = {.text = text, .size = size};
     text[0] = '\0';
     add_ranks_of_host(&r);
-    end_report(&r);
-}
-
-void oct_exchange_report(const oct_comm *comm, char *text, size_t size)
-{
-    rank_report r = {.text = text, .size = size};
-    text[0] = '\0';
-    add_ranks_of_host(&r);
-    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++) {
+    for (int rank = 0; comm && comm->state->heard && rank < comm->base.size; rank++) {
         const oct_heard *heard = &comm->state->heard[rank];
         oct_rank_view view;
-        if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || !begin_row(&r)) continue;
+        if (rank == comm->base.rank || oct_rank_table_find(rank, &view) || r.rows++ >= ROWS_MAX)
+            continue;
         add_text(&r, "\n  %s cannot be seen from here", oct_text_rank(comm, rank).text);
         if (heard->sequence > 0)
             add_text(&r, ", last heard of in %s %u, %.1f s ago",
                      oct_exchange_name((int)heard->exchange), heard->sequence,
                      oct_seconds() - heard->at_s);
     }
-    end_report(&r);
+    if (r.rows > ROWS_MAX) add_text(&r, "\n  and %d more", r.rows - ROWS_MAX);
 }

@@ -25,10 +25,12 @@ typedef struct mpi_transport {
 
 static const double awake_s = 1;
 
-static oct_status mpi_failed(int error)
+/* OCT_LOST with MPI's sentence, unless what it has returned is success. */
+static oct_status check_mpi(int error)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
+    if (error == MPI_SUCCESS) return OCT_OK;
     MPI_Error_string(error, text, &length);
     return oct_fail(OCT_LOST, "%s", text);
 }
@@ -44,10 +46,9 @@ static oct_status begin_transfer(oct_transport *self, size_t number, const oct_t
     const int bytes = (int)transfer->bytes, peer = transfer->peer;
     MPI_Request *request = &t->requests[number];
     *request = MPI_REQUEST_NULL;
-    const int error = transfer->receives
-                          ? MPI_Irecv(data, bytes, MPI_BYTE, peer, MPI_ANY_TAG, t->comm, request)
-                          : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, t->comm, request);
-    return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
+    return check_mpi(transfer->receives
+                         ? MPI_Irecv(data, bytes, MPI_BYTE, peer, MPI_ANY_TAG, t->comm, request)
+                         : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, t->comm, request));
 }
 
 static void cancel_transfer(oct_transport *self, size_t number)
@@ -66,7 +67,7 @@ static oct_status read_arrival(const mpi_transport *t, int i, int error, oct_arr
         arrival->bytes = SIZE_MAX;
         return OCT_OK;
     }
-    if (error != MPI_SUCCESS) return mpi_failed(error);
+    OCT_TRY(check_mpi(error));
     MPI_Get_count(status, MPI_BYTE, &bytes);
     arrival->bytes = (size_t)bytes;
     return OCT_OK;
@@ -79,13 +80,11 @@ static oct_status test_transfers(oct_transport *self, size_t count, oct_arrival 
     mpi_transport *t = (mpi_transport *)self;
     int done = 0;
     *ended = 0;
-    if (count == 0) {
-        const int failed =
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, t->comm, &done, MPI_STATUS_IGNORE);
-        return failed == MPI_SUCCESS ? OCT_OK : mpi_failed(failed);
-    }
+    if (count == 0)
+        return check_mpi(
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, t->comm, &done, MPI_STATUS_IGNORE));
     const int error = MPI_Testsome((int)count, t->requests, &done, t->done, t->statuses);
-    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return mpi_failed(error);
+    if (error != MPI_ERR_IN_STATUS) OCT_TRY(check_mpi(error));
     for (int i = 0; i < done; i++) {
         const int own = error == MPI_SUCCESS ? MPI_SUCCESS : t->statuses[i].MPI_ERROR;
         const oct_status status = read_arrival(t, i, own, &arrivals[*ended]);
@@ -103,8 +102,7 @@ static oct_status sum_native(oct_transport *self, float *x, int64_t n)
 {
     const mpi_transport *t = (mpi_transport *)self;
     OCT_CHECK(n <= INT_MAX, OCT_USAGE, "MPI sums at most %d elements at a time", INT_MAX);
-    const int error = MPI_Allreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, t->comm);
-    return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
+    return check_mpi(MPI_Allreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, t->comm));
 }
 
 /* Where the end is not orderly, MPI keeps the duplicate: all ranks would have to free it. */
@@ -132,8 +130,7 @@ static oct_status wait_for_all(const mpi_transport *t, MPI_Request *request)
     double waited_s = 0; /* while this process was awake */
     for (int done = 0; !done;) {
         const double begin = oct_seconds();
-        const int error = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-        if (error != MPI_SUCCESS) return mpi_failed(error);
+        OCT_TRY(check_mpi(MPI_Test(request, &done, MPI_STATUS_IGNORE)));
         if (!done) nanosleep(&nap, NULL);
         waited_s += fmin(oct_seconds() - begin, awake_s);
         OCT_CHECK(done || waited_s < deadline_s, OCT_LOST,

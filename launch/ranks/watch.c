@@ -4,6 +4,7 @@
 #include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
+#include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "launch/base/output.h"
 
@@ -125,7 +126,7 @@ static void find_gone_rank(oct_ranks_seen *seen)
         view = oct_rank_table_line(i); /* it may have ended between the two looks */
         seen->rank_gone = view.stage != OCT_RANK_ENDED;
         seen->gone_rank = view;
-        if (seen->rank_gone) oct_rank_table_report(seen->report, sizeof(seen->report));
+        if (seen->rank_gone) oct_ranks_report(NULL, seen->report, sizeof(seen->report));
     }
 }
 
