@@ -37,13 +37,9 @@ static const struct {
 };
 _Static_assert(OCT_COUNT(statuses) == OCT_PEER + 1, "the list has every status");
 
-/* Adds a problem to the record, or to a new one; `more` counts those without room. The text is formatted aside first,
- * since an argument may point into the record. */
-static OCT_PRINTF(3, 0) void add_problem(oct_status code, bool new_record, const char *format,
-                                         va_list args)
+/* Adds a problem to the record, or to a new one; `more` counts those without room. */
+static oct_status add_problem(oct_status code, bool new_record, const char *text)
 {
-    char text[AREA];
-    if (oct_vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     if (new_record || current.code == OCT_OK) {
         oct_fail_clear();
         current.code = code;
@@ -52,29 +48,27 @@ static OCT_PRINTF(3, 0) void add_problem(oct_status code, bool new_record, const
     if (current.count > 0 && (current.count == PROBLEMS - 1 || current.used + bytes > AREA)) {
         current.more++;
         snprintf(current.more_text, sizeof current.more_text, "and %zu more", current.more);
-        return;
+        return current.code;
     }
     memcpy(current.area + current.used, text, bytes);
     current.begin[current.count++] = current.used;
     current.used += bytes;
+    return current.code;
 }
 
+/* Texts are formatted aside first, since an argument may point into the record. */
 oct_status(oct_fail)(oct_status code, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    add_problem(code, true, format, args);
-    va_end(args);
-    return current.code;
+    char text[AREA];
+    OCT_PRINT_ARGS(text, format);
+    return add_problem(code, true, text);
 }
 
 oct_status oct_fail_add(oct_status code, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    add_problem(code, false, format, args);
-    va_end(args);
-    return current.code;
+    char text[AREA];
+    OCT_PRINT_ARGS(text, format);
+    return add_problem(code, false, text);
 }
 
 oct_status oct_fail_prefix(const char *format, ...)

@@ -142,13 +142,10 @@ void oct_trace_free(oct_trace *trace)
 
 oct_status oct_trace_live(const oct_trace *trace, bool **live)
 {
-    bool *wanted;
+    OCT_OWNED(oct_free) bool *wanted = NULL;
+    *live = NULL;
+    OCT_TRY(oct_alloc(&wanted, trace->num_values, sizeof *wanted));
     OCT_TRY(oct_alloc(live, trace->num_nodes, sizeof **live));
-    oct_status status = oct_alloc(&wanted, trace->num_values, sizeof *wanted);
-    if (status != OCT_OK) {
-        oct_free(live);
-        return status;
-    }
     wanted[trace->output] = true;
     for (size_t i = trace->num_nodes; i-- > 0;) {
         const oct_trace_node *node = &trace->nodes[i];
@@ -156,6 +153,5 @@ oct_status oct_trace_live(const oct_trace *trace, bool **live)
         for (int k = 0; (*live)[i] && k < node->num_inputs; k++)
             wanted[node->input[k]] = true;
     }
-    oct_free(&wanted);
     return OCT_OK;
 }

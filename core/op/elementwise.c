@@ -1,6 +1,4 @@
 /* All elementwise functions are one op, over a table of them. */
-#include "core/op/ops.h"
-
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 

@@ -160,18 +160,16 @@ static bool has_variance(oct_context *cx, const oct_bn_stats *stats)
 {
     if (oct_norm_group_least(&stats->groups) * stats->positions >= 2) return true;
     if (cx->norm_group > 0)
-        oct_context_fail(
+        return oct_context_fail(
             cx, OCT_USAGE,
             "batch_norm has 1 value a channel in the last group of a batch of %lld samples and "
             "needs 2 or more to train; drop the last batch (data.drop_last) or make the group "
             "larger",
             (long long)cx->leaves.samples);
-    else
-        oct_context_fail(
-            cx, OCT_USAGE,
-            "batch_norm has 1 value a channel in the whole batch and needs 2 or more to train; "
-            "make the batch larger or freeze the batch norm");
-    return false;
+    return oct_context_fail(
+        cx, OCT_USAGE,
+        "batch_norm has 1 value a channel in the whole batch and needs 2 or more to train; "
+        "make the batch larger or freeze the batch norm");
 }
 
 bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats)

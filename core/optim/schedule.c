@@ -34,6 +34,13 @@ static double half_cosine(const oct_schedule *s, double angle)
     return s->final_lr + (s->lr - s->final_lr) * 0.5 * (1 + cos(angle));
 }
 
+/* The share of the steps from the end of the warm-up to the end of the phase that are done; 1 after it. */
+static double share_done(const oct_schedule *s, int64_t step)
+{
+    const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
+    return step >= s->total || length < 1 ? 1 : (double)(step - warmup) / (double)length;
+}
+
 /* Stays at its peak from the warm-up to the end of the phase. */
 static double constant_lr(const oct_schedule *s, int64_t step)
 {
@@ -59,10 +66,7 @@ const oct_schedule_type oct_schedule_step = {
  * final_lr at the end of the phase. */
 static double cosine_lr(const oct_schedule *s, int64_t step)
 {
-    const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
-    if (step >= s->total || length < 1) return s->final_lr;
-    const double done = (double)(step - warmup) / (double)length;
-    return half_cosine(s, pi * done);
+    return half_cosine(s, pi * share_done(s, step));
 }
 
 const oct_schedule_type oct_schedule_cosine = {
@@ -93,10 +97,7 @@ const oct_schedule_type oct_schedule_cosine_restarts = {
  * that are left; power 1 is a straight line. With final_lr 0 as torch.optim.lr_scheduler.PolynomialLR. */
 static double polynomial_lr(const oct_schedule *s, int64_t step)
 {
-    const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
-    if (step >= s->total || length < 1) return s->final_lr;
-    const double left = 1 - (double)(step - warmup) / (double)length;
-    return s->final_lr + (s->lr - s->final_lr) * pow(left, s->power);
+    return s->final_lr + (s->lr - s->final_lr) * pow(1 - share_done(s, step), s->power);
 }
 
 const oct_schedule_type oct_schedule_polynomial = {

@@ -19,6 +19,7 @@
  *                                                    from `column` on, of 1 to 4 panels; row: the oct_row of the first
  * tile_pays says whether a product is large enough; otherwise that of vectors, of the same bits, is faster.
  */
+#include "core/base/int_math.h"
 #include "core/product/product.h"
 
 #include <immintrin.h>
@@ -74,18 +75,13 @@ typedef struct tile_group {
     int32_t *sums;               /* rows of `panels` panels: words of four bytes, int32 or float */
 } tile_group;
 
-TILE_INLINE int64_t tile_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Cuts the next block of words off at *run and *word, and moves them on. */
 TILE_INLINE tile_block tile_next_block(const oct_product *p, const oct_run **run, int64_t *word)
 {
     const int64_t tile = (*run)->tile + *word;
     tile_block b = {*run, *word, 0, (*run)->words - *word >= TILE_DEPTH, true};
     while (b.words < TILE_DEPTH && *run < p->runs + p->num_runs) {
-        const int64_t take = tile_least(TILE_DEPTH - b.words, (*run)->words - *word);
+        const int64_t take = oct_min_i64(TILE_DEPTH - b.words, (*run)->words - *word);
         b.in_panel &= (*run)->tile + *word == tile + b.words;
         b.words += take;
         *word += take;
@@ -104,7 +100,7 @@ TILE_INLINE int tile_pieces(const tile_block *b, tile_piece *pieces)
     int64_t word = b->word, first = 0;
     int count = 0;
     for (; first < b->words; run++, word = 0) {
-        const int64_t take = tile_least(b->words - first, run->words - word);
+        const int64_t take = oct_min_i64(b->words - first, run->words - word);
         if (take == 0) continue;
         pieces[count++] = (tile_piece){run->x + OCT_WORD * word, run->tile + word, first, take};
         first += take;
@@ -293,7 +289,7 @@ static void tile_multiply_chunk(const tile_group *g, const tile_chunk *chunk, bo
     tile_source rows[TILE_GATHERED][TILE_AT_ONCE];
     if (chunk->count > 0) tile_find_rows(g, &chunk->block[0], gathered, rows[0]);
     for (int64_t panel = 0; panel < g->panels; panel += at_once) {
-        const int64_t panels = tile_least(at_once, g->panels - panel);
+        const int64_t panels = oct_min_i64(at_once, g->panels - panel);
         tile_move_sums(g, panel, panels, fresh ? TILE_ZERO : TILE_LOAD);
         for (int64_t k = 0; k < chunk->count; k++) {
             const char *columns[TILE_AT_ONCE];
@@ -365,7 +361,7 @@ static void tile_multiply_group(tile_group *g)
     g->x = x;
     for (int64_t r = 0; r < g->tiles * TILE_ROWS;
          r++) /* rows that are not there are the last one once more */
-        x[r] = (const char *)p->x + g->rows[tile_least(r, g->m - 1)].x;
+        x[r] = (const char *)p->x + g->rows[oct_min_i64(r, g->m - 1)].x;
     for (int64_t t = 0; t < g->tiles; t++) {
         g->regular[t] = tile_is_regular(g, t, false);
         g->in_place[t] = tile_is_regular(g, t, true);
@@ -431,11 +427,11 @@ static void TILE_NAME(const oct_product *p)
     for (; g.column < p->n; g.column += g.panels * TILE_COLUMNS) {
         const int64_t panels = (p->n - g.column + TILE_COLUMNS - 1) / TILE_COLUMNS;
         const int64_t most = TILE_ROWS * (panels > 1 ? 2 : TILE_AT_ONCE);
-        g.panels = tile_least(panels, TILE_AT_ONCE);
+        g.panels = oct_min_i64(panels, TILE_AT_ONCE);
         tile_copy_tail(&g, tail);
         for (int64_t i = 0; i < p->m; i += g.m) {
             g.rows = p->rows + i;
-            g.m = tile_least(p->m - i, most);
+            g.m = oct_min_i64(p->m - i, most);
             g.tiles = (g.m + TILE_ROWS - 1) / TILE_ROWS;
             tile_multiply_group(&g);
         }

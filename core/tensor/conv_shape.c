@@ -98,27 +98,27 @@ bool oct_pool_geometry_fits(const oct_pool_geometry *g)
 
 enum { PHRASE = 96 };
 
-/* Writes ", name 2", or ", name 2x1" where the sides differ; nothing for what is the default. */
+/* Writes `name` and 2, or 2x1 where the sides differ; nothing for what is the default. */
 static void write_pair(char phrase[PHRASE], const char *name, int h, int w, int otherwise)
 {
     phrase[0] = 0;
-    if (h == w && h != otherwise) snprintf(phrase, PHRASE, ", %s %d", name, h);
-    if (h != w) snprintf(phrase, PHRASE, ", %s %dx%d", name, h, w);
+    if (h == w && h != otherwise) snprintf(phrase, PHRASE, "%s%d", name, h);
+    if (h != w) snprintf(phrase, PHRASE, "%s%dx%d", name, h, w);
 }
 
 oct_geometry_text oct_text_conv_geometry(const oct_conv_geometry *g)
 {
     oct_geometry_text t;
     char stride[PHRASE], pads[PHRASE], more[PHRASE], dilation[PHRASE], groups[PHRASE];
-    write_pair(stride, "stride", g->stride_h, g->stride_w, 1);
+    write_pair(stride, ", stride ", g->stride_h, g->stride_w, 1);
     if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
-        write_pair(pads, "padding", g->pad_top, g->pad_left, 0);
+        write_pair(pads, ", padding ", g->pad_top, g->pad_left, 0);
     else
         snprintf(pads, PHRASE, ", padding %d above, %d left, %d below, %d right", g->pad_top,
                  g->pad_left, g->pad_bottom, g->pad_right);
-    write_pair(more, "output padding", g->output_padding_h, g->output_padding_w, 0);
-    write_pair(dilation, "dilation", g->dilation_h, g->dilation_w, 1);
-    write_pair(groups, "groups", g->groups, g->groups, 1);
+    write_pair(more, ", output padding ", g->output_padding_h, g->output_padding_w, 0);
+    write_pair(dilation, ", dilation ", g->dilation_h, g->dilation_w, 1);
+    write_pair(groups, ", groups ", g->groups, g->groups, 1);
     snprintf(t.text, sizeof t.text, "%dx%d%s%s%s%s%s", g->kernel_h, g->kernel_w, stride, pads, more,
              dilation, groups);
     return t;
@@ -134,19 +134,11 @@ oct_geometry_text oct_text_pool_geometry(const oct_pool_geometry *g)
     return t;
 }
 
-/* Writes " s2", or " s2x1" where the sides differ; nothing for 1. */
-static void write_short_pair(char phrase[PHRASE], char letter, int h, int w)
-{
-    phrase[0] = 0;
-    if (h == w && h != 1) snprintf(phrase, PHRASE, " %c%d", letter, h);
-    if (h != w) snprintf(phrase, PHRASE, " %c%dx%d", letter, h, w);
-}
-
 const char *oct_window_text(const oct_conv_shape *s, char text[OCT_WINDOW_TEXT])
 {
     char stride[PHRASE], dilation[PHRASE];
-    write_short_pair(stride, 's', s->stride_h, s->stride_w);
-    write_short_pair(dilation, 'd', s->dilation_h, s->dilation_w);
+    write_pair(stride, " s", s->stride_h, s->stride_w, 1);
+    write_pair(dilation, " d", s->dilation_h, s->dilation_w, 1);
     snprintf(text, OCT_WINDOW_TEXT, "%dx%d%.16s%.16s", s->kernel_h, s->kernel_w, stride, dilation);
     return text;
 }
