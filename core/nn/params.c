@@ -23,15 +23,11 @@ static int most_parts(const oct_leaves *full)
     return 2 * log2 - 1;
 }
 
-static oct_status count_params(void *user, oct_module *module)
-{
-    *(size_t *)user += module->num_params;
-    return OCT_OK;
-}
-
 static oct_status collect_params(void *user, oct_module *module)
 {
     oct_params *params = user;
+    OCT_TRY(oct_grow(&params->items, &params->capacity, params->count + module->num_params,
+                     sizeof *params->items));
     for (size_t i = 0; i < module->num_params; i++) {
         oct_param *param = module->params[i];
         param->references++;
@@ -85,9 +81,6 @@ oct_status oct_params_bind_on(oct_params *params, oct_module *root, const oct_le
 {
     *params = (oct_params){.group = group, .max_parts = most_parts(full)};
     oct_status status;
-    size_t count = 0;
-    OCT_TRY_OUT(oct_module_walk(root, count_params, &count));
-    OCT_TRY_OUT(oct_alloc(&params->items, count, sizeof *params->items));
     OCT_TRY_OUT(oct_module_walk(root, collect_params, params));
     size_t numel = (size_t)params->numel;
     OCT_TRY_OUT(group->rows_alloc(group, &params->parts,

@@ -20,7 +20,7 @@ typedef struct oct_bucket {
 typedef struct oct_params {
     const oct_collective *group; /* has the memory of the block */
     oct_param **items;           /* pre-order of the module tree; held */
-    size_t count;
+    size_t count, capacity;
     int64_t numel; /* of all */
     float *parts;  /* max_parts x numel */
     int max_parts;

@@ -87,28 +87,20 @@ static void add_weight_grad(oct_context *cx, const parameter_saved *v, const flo
     oct_scratch_end(cx, sums);
 }
 
-OCT_CLONES
-static void add_to_sample(const spread *s, const float *x, const float *w, float *y)
-{
-    const int64_t width = s->size[2];
-    for (int64_t r = 0; r < rows_of(s); r++) {
-        const float *weights = w + parameter_row(s, r);
-        for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = x[r * width + i] + weights[i * s->step[2]];
+/* Defines y = x (operation) parameter, of a sample; x and y may be the same. */
+#define SAMPLE_LOOP(name, operation)                                                               \
+    OCT_CLONES                                                                                     \
+    static void name(const spread *s, const float *x, const float *w, float *y)                    \
+    {                                                                                              \
+        const int64_t width = s->size[2];                                                          \
+        for (int64_t r = 0; r < rows_of(s); r++) {                                                 \
+            const float *weights = w + parameter_row(s, r);                                        \
+            for (int64_t i = 0; i < width; i++)                                                    \
+                y[r * width + i] = x[r * width + i] operation weights[i * s->step[2]];             \
+        }                                                                                          \
     }
-}
-
-/* x and y may be the same. */
-OCT_CLONES
-static void multiply_sample(const spread *s, const float *x, const float *w, float *y)
-{
-    const int64_t width = s->size[2];
-    for (int64_t r = 0; r < rows_of(s); r++) {
-        const float *weights = w + parameter_row(s, r);
-        for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = x[r * width + i] * weights[i * s->step[2]];
-    }
-}
+SAMPLE_LOOP(add_to_sample, +)
+SAMPLE_LOOP(multiply_sample, *)
 
 static void parameter_backward(oct_context *cx, oct_node *node)
 {

@@ -107,9 +107,8 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0], *y = node->output;
     const oct_conv_shape *s = node->saved;
-    float *grad_x = oct_grad_new(cx, x);
+    float *grad_y = y->grad, *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
-    float *grad_y = oct_detach_grad(y);
     const int64_t in = oct_conv_in_numel(s), out = oct_conv_out_numel(s),
                   size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
@@ -117,7 +116,6 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
         max_pool_image_backward(s, x->dtype, (const char *)x->data + i * in * size,
                                 (const char *)y->data + i * out * size, grad_y + i * out,
                                 grad_x + i * in);
-    oct_scratch_end(cx, grad_y);
     oct_add_grad(cx, x, grad_x);
 }
 
@@ -201,14 +199,12 @@ static void avg_pool_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     const avg_pool *a = node->saved;
-    float *grad_x = oct_grad_new(cx, x);
+    float *grad_y = node->output->grad, *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
-    float *grad_y = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         avg_pool_image_backward(a, grad_y + i * oct_conv_out_numel(&a->s),
                                 grad_x + i * oct_conv_in_numel(&a->s));
-    oct_scratch_end(cx, grad_y);
     oct_add_grad(cx, x, grad_x);
 }
 

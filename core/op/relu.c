@@ -42,44 +42,25 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *fu
     return oct_node_save(cx, node, &function, sizeof(const activation *)) ? y : NULL;
 }
 
-OCT_CLONES
-static void relu_values(int64_t n, const float *x, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = oct_bounded(OCT_BOUND_RELU, x[i]);
-}
-
-OCT_CLONES
-static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
-{
-    for (int64_t i = 0; i < n; i++)
-        grad[i] = y[i] <= 0.0F ? 0.0F : grad[i];
-}
-
-oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
-{
-    static const activation relu = {"relu", OCT_BOUND_RELU, relu_values, relu_mask_grad};
-    return activate(cx, x, &relu);
-}
-
-OCT_CLONES
-static void relu6_values(int64_t n, const float *x, float *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = oct_bounded(OCT_BOUND_RELU6, x[i]);
-}
-
-OCT_CLONES
-static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float g = y[i] <= 0.0F ? 0.0F : grad[i];
-        grad[i] = y[i] >= 6.0F ? 0.0F : g;
+/* Defines an activation by what it makes of values (bound) and of the gradient at an output y[i] (grad_at_y). */
+#define ACTIVATION(id, bound_of_values, grad_at_y)                                                 \
+    OCT_CLONES                                                                                     \
+    static void id##_values(int64_t n, const float *x, float *restrict y)                          \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = oct_bounded(bound_of_values, x[i]);                                             \
+    }                                                                                              \
+    OCT_CLONES                                                                                     \
+    static void id##_mask_grad(int64_t n, const float *y, float *restrict grad)                    \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            grad[i] = grad_at_y;                                                                   \
+    }                                                                                              \
+    oct_tensor *oct_##id(oct_context *cx, oct_tensor *x)                                           \
+    {                                                                                              \
+        static const activation id = {#id, bound_of_values, id##_values, id##_mask_grad};          \
+        return activate(cx, x, &id);                                                               \
     }
-}
 
-oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
-{
-    static const activation relu6 = {"relu6", OCT_BOUND_RELU6, relu6_values, relu6_mask_grad};
-    return activate(cx, x, &relu6);
-}
+ACTIVATION(relu, OCT_BOUND_RELU, y[i] <= 0.0F ? 0.0F : grad[i])
+ACTIVATION(relu6, OCT_BOUND_RELU6, y[i] >= 6.0F ? 0.0F : y[i] <= 0.0F ? 0.0F : grad[i])

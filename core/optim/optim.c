@@ -188,20 +188,39 @@ static void update_sgd(const oct_optim *optim, oct_param *param, float lr)
 const oct_optim_type oct_optim_sgd = {
     .name = "sgd", .uses = " momentum nesterov ", .slot = {"slot0"}, .update = update_sgd};
 
-/* Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW. Its state is the
- * first and the second moment. */
-typedef struct adamw_factors {
-    float decay_factor;           /* 1 - lr * weight_decay */
+/* What AdamW and LAMB compute with; of moments that begin at 0, t counts the updates. */
+typedef struct moment_factors {
     float beta1, one_minus_beta1; /* beta and 1 - beta */
     float beta2, one_minus_beta2;
     float sqrt_correction2; /* sqrt(1 - beta2^t) */
-    float eps, step_size;   /* step_size: lr / (1 - beta1^t) */
-} adamw_factors;
+    float eps;
+    float decay_factor, step_size; /* AdamW: 1 - lr * weight_decay, lr / (1 - beta1^t) */
+    float decay, inv_correction1;  /* LAMB: weight_decay, 1 / (1 - beta1^t) */
+} moment_factors;
 
+static moment_factors moment_factors_of(const oct_optim *optim, const oct_param *param, float lr)
+{
+    const oct_optim_config *c = &optim->config;
+    const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
+    const float decay = param->decay ? c->weight_decay : 0.0F;
+    return (moment_factors){.beta1 = c->beta1,
+                            .one_minus_beta1 = (float)(1 - beta1),
+                            .beta2 = c->beta2,
+                            .one_minus_beta2 = (float)(1 - beta2),
+                            .sqrt_correction2 = (float)sqrt(1 - pow(beta2, t)),
+                            .eps = c->eps,
+                            .decay_factor = (float)(1 - (double)lr * (double)decay),
+                            .step_size = (float)((double)lr / (1 - pow(beta1, t))),
+                            .decay = decay,
+                            .inv_correction1 = (float)(1 / (1 - pow(beta1, t)))};
+}
+
+/* Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW. Its state is the
+ * first and the second moment. */
 OCT_CLONES
 static void update_adamw_block(const block *b, const void *factors)
 {
-    const adamw_factors f = *(const adamw_factors *)factors;
+    const moment_factors f = *(const moment_factors *)factors;
     float *restrict value = b->value, *restrict m = b->slot[0], *restrict v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++) {
         float g = b->grad[i];
@@ -214,17 +233,7 @@ static void update_adamw_block(const block *b, const void *factors)
 
 static void update_adamw(const oct_optim *optim, oct_param *param, float lr)
 {
-    const oct_optim_config *c = &optim->config;
-    const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
-    const double decay = param->decay ? (double)c->weight_decay : 0.0;
-    const adamw_factors factors = {.decay_factor = (float)(1 - (double)lr * decay),
-                                   .beta1 = c->beta1,
-                                   .one_minus_beta1 = (float)(1 - beta1),
-                                   .beta2 = c->beta2,
-                                   .one_minus_beta2 = (float)(1 - beta2),
-                                   .sqrt_correction2 = (float)sqrt(1 - pow(beta2, t)),
-                                   .eps = c->eps,
-                                   .step_size = (float)((double)lr / (1 - pow(beta1, t)))};
+    const moment_factors factors = moment_factors_of(optim, param, lr);
     update_blocks(optim, param, update_adamw_block, &factors);
 }
 
@@ -284,18 +293,10 @@ const oct_optim_type oct_optim_lars = {
  *     w = w - lr * |w| / |r| * r
  *
  * |w| / |r| is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is m and v. */
-typedef struct lamb_factors {
-    float beta1, one_minus_beta1; /* beta and 1 - beta */
-    float beta2, one_minus_beta2;
-    float inv_correction1;  /* 1 / (1 - beta1^t) */
-    float sqrt_correction2; /* sqrt(1 - beta2^t) */
-    float eps, decay;
-} lamb_factors;
-
 OCT_CLONES
-static void update_lamb_moments(const block *b, const lamb_factors *factors)
+static void update_lamb_moments(const block *b, const moment_factors *factors)
 {
-    lamb_factors f = *factors;
+    moment_factors f = *factors;
     float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++) {
         const float g = b->grad[i];
@@ -306,9 +307,9 @@ static void update_lamb_moments(const block *b, const lamb_factors *factors)
 
 /* Computes r. */
 OCT_CLONES
-static void lamb_directions(const block *b, const lamb_factors *factors, float r[LAMB_BLOCK])
+static void lamb_directions(const block *b, const moment_factors *factors, float r[LAMB_BLOCK])
 {
-    lamb_factors f = *factors;
+    moment_factors f = *factors;
     const float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++)
         r[i] = m[i] * f.inv_correction1 / (sqrtf(v[i]) / f.sqrt_correction2 + f.eps) +
@@ -324,7 +325,7 @@ static void subtract_scaled(const block *b, const float *r, float rate)
 
 /* Updates LAMB's moments, and returns the sum of the squares of its update direction r, block by block in order. */
 static double update_all_moments(const oct_optim *optim, const oct_param *param,
-                                 const lamb_factors *factors)
+                                 const moment_factors *factors)
 {
     const int64_t n = oct_numel(&param->value), blocks = (n + LAMB_BLOCK - 1) / LAMB_BLOCK;
     double sum = 0, sums[LAMB_BLOCKS];
@@ -347,16 +348,7 @@ static double update_all_moments(const oct_optim *optim, const oct_param *param,
 /* Updates a parameter by LAMB: lr is scaled by the trust ratio |value| / |r|, where r is the direction of AdamW. */
 static void update_lamb(const oct_optim *optim, oct_param *param, float lr)
 {
-    const oct_optim_config *c = &optim->config;
-    const double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
-    const lamb_factors factors = {.beta1 = c->beta1,
-                                  .one_minus_beta1 = (float)(1 - beta1),
-                                  .beta2 = c->beta2,
-                                  .one_minus_beta2 = (float)(1 - beta2),
-                                  .inv_correction1 = (float)(1 / (1 - pow(beta1, t))),
-                                  .sqrt_correction2 = (float)sqrt(1 - pow(beta2, t)),
-                                  .eps = c->eps,
-                                  .decay = param->decay ? c->weight_decay : 0.0F};
+    const moment_factors factors = moment_factors_of(optim, param, lr);
     const int64_t n = oct_numel(&param->value);
     const double sum = update_all_moments(optim, param, &factors);
     const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
