@@ -6,7 +6,6 @@
 #include "core/base/mem.h"
 #include "core/nn/module.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 /* The lifetimes of activations are learned from a first forward.
@@ -236,11 +235,8 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
 {
     if (cx && cx->status != OCT_OK) return NULL;
     char text[4096];
-    va_list args;
-    va_start(args, format);
-    int written = oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    (void)oct_fail(code == OCT_OK ? OCT_USAGE : code, "%s", written < 0 ? format : text);
+    OCT_PRINT_ARGS(text, format);
+    (void)oct_fail(code == OCT_OK ? OCT_USAGE : code, "%s", text);
     return oct_context_adopt(cx, oct_fail_code());
 }
 

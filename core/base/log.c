@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,10 +137,9 @@ void oct_log_append(const char *path, const char *text)
     close(fd);
 }
 
-OCT_PRINTF(2, 0) static void write_line(oct_log_level level, const char *format, va_list args)
+static void write_line(oct_log_level level, char *text)
 {
-    char text[LINE_BYTES], line[LINE_BYTES];
-    if (oct_vsnprintf(text, sizeof text, format, args) < 0) return;
+    char line[LINE_BYTES];
     oct_text_clean(text);
     compose_line(line, level, text);
     pthread_mutex_lock(&lock);
@@ -158,30 +156,24 @@ OCT_PRINTF(2, 0) static void write_line(oct_log_level level, const char *format,
 
 void oct_log(oct_log_level level, const char *format, ...)
 {
+    char text[LINE_BYTES];
     if (!speaking) return;
-    va_list args;
-    va_start(args, format);
-    write_line(level, format, args);
-    va_end(args);
+    OCT_PRINT_ARGS(text, format);
+    write_line(level, text);
 }
 
 void oct_log_anyone(oct_log_level level, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    write_line(level, format, args);
-    va_end(args);
+    char text[LINE_BYTES];
+    OCT_PRINT_ARGS(text, format);
+    write_line(level, text);
 }
 
 void oct_log_bar(const char *format, ...)
 {
     if (!speaking || shown < OCT_LOG_INFO) return;
     char text[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
-    int written = oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (written < 0) return;
+    OCT_PRINT_ARGS(text, format);
     oct_text_clean(text);
     pthread_mutex_lock(&lock);
     wipe_bar();

@@ -6,7 +6,6 @@
  */
 #include "core/base/status.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,13 +74,10 @@ oct_status oct_fail_prefix(const char *format, ...)
 {
     if (current.count == 0) return current.code;
     char text[AREA];
-    va_list args;
-    va_start(args, format);
-    int written = oct_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    size_t bytes = (size_t)written + 2;
-    if (written < 0 || current.used + bytes > AREA) return current.code;
-    memcpy(text + written, ": ", 2);
+    OCT_PRINT_ARGS(text, format);
+    const size_t length = strlen(text), bytes = length + 2;
+    if (current.used + bytes > AREA) return current.code;
+    memcpy(text + length, ": ", 2);
     memmove(current.area + bytes, current.area, current.used);
     memcpy(current.area, text, bytes);
     for (size_t i = 1; i < current.count; i++)

@@ -302,7 +302,7 @@ static bool derive_stats(const oct_bn_stats *stats, const bn_saved *v, int64_t p
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
 {
-    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
+    int64_t c = oct_last_dim(x), positions = oct_sample_positions(x);
     oct_bn_stats stats = {.args = args,
                           .groups = saved->groups,
                           .channels = c,
@@ -344,7 +344,7 @@ static void add_param_grads(oct_context *cx, const bn_saved *v, int64_t channels
 static void make_input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
                             const double *totals, float *work, float *grad)
 {
-    int64_t channels = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
+    int64_t channels = oct_last_dim(x), positions = oct_sample_positions(x);
     for (int64_t g = 0; g < v->groups.count; g++) {
         const double *total = totals ? totals + g * 2 * channels : NULL;
         const double count = values_in_group(v, positions, g);
@@ -379,7 +379,7 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
 {
     const bn_saved *v = node->saved;
     oct_tensor *x = node->input[0];
-    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = oct_sample_positions(x);
+    int64_t c = oct_last_dim(x), positions = oct_sample_positions(x);
     double *rows =
         oct_scratch(cx, (size_t)((cx->leaves.local + v->groups.count) * 2 * c) * sizeof(double));
     float *work = oct_scratch(cx, (size_t)(v->groups.count * 3 * c) * sizeof(float));
@@ -407,7 +407,7 @@ static void write_output(const oct_deferred *output, oct_bound bound, const floa
                          float *to)
 {
     const bn_saved *v = (const bn_saved *)(const void *)output;
-    const int64_t c = oct_dim(v->x, v->x->shape.ndim - 1), n = oct_sample_positions(v->x) * c;
+    const int64_t c = oct_last_dim(v->x), n = oct_sample_positions(v->x) * c;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(v->x, 0); i++) {
         const int64_t g = oct_norm_group_at(&v->groups, i / v->output.cx->leaves.leaf);
@@ -432,7 +432,7 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
                   .beta = args->beta,
                   .groups = oct_norm_groups_of(cx, args->batch_stats),
                   .batch_stats = args->batch_stats};
-    const int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
+    const int64_t c = x->shape.ndim >= 2 ? oct_last_dim(x) : -1;
     if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value))
         return oct_context_fail(
             cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",

@@ -1,9 +1,9 @@
 /* Functions of two tensors, element by element, sample by sample: add, sub, mul, div. */
-#include "core/op/binary.h"
-
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
+#include "core/tensor/broadcast.h"
 
 #include <string.h>
 

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static int64_t row_width(const oct_tensor *t)
-{
-    return oct_dim(t, t->shape.ndim - 1);
-}
-
 /* The product of all dimensions but the last. */
 static int64_t rows_of(const oct_tensor *t)
 {
@@ -35,10 +30,11 @@ static void concat_backward(oct_context *cx, oct_node *node)
         if (x->needs_grad) {
             float *grad = oct_grad_new(cx, x);
             if (!grad) return;
-            copy_rows(rows_of(x), row_width(x), y->grad + column, row_width(y), grad, row_width(x));
+            copy_rows(rows_of(x), oct_last_dim(x), y->grad + column, oct_last_dim(y), grad,
+                      oct_last_dim(x));
             oct_add_grad(cx, x, grad);
         }
-        column += row_width(x);
+        column += oct_last_dim(x);
     }
 }
 
@@ -70,9 +66,9 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
     y = oct_tensor_new(cx, OCT_F32, shape);
     if (!y) return NULL;
     int64_t column = 0;
-    for (int i = 0; i < n; column += row_width(x[i]), i++)
-        copy_rows(rows_of(x[i]), row_width(x[i]), oct_f32(x[i]), row_width(x[i]),
-                  oct_f32(y) + column, row_width(y));
+    for (int i = 0; i < n; column += oct_last_dim(x[i]), i++)
+        copy_rows(rows_of(x[i]), oct_last_dim(x[i]), oct_f32(x[i]), oct_last_dim(x[i]),
+                  oct_f32(y) + column, oct_last_dim(y));
     oct_record(cx, "concat", concat_backward, x, n, false, y);
     return y;
 }

@@ -185,8 +185,7 @@ static bool input_fits(oct_context *cx, const char *op, const oct_tensor *x, con
     if (!oct_needs_params(cx, op, v->gamma, v->beta)) return false;
     const int64_t channels = oct_numel(&v->gamma->value);
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
-    if (x->shape.ndim >= 2 && oct_dim(x, x->shape.ndim - 1) == channels &&
-        oct_numel(&v->beta->value) == channels)
+    if (x->shape.ndim >= 2 && oct_last_dim(x) == channels && oct_numel(&v->beta->value) == channels)
         return true;
     return oct_context_fail(cx, OCT_USAGE, "%s of %lld channels cannot take the input %s", op,
                             (long long)channels, oct_text_shape(&x->shape).text);

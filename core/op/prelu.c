@@ -13,7 +13,7 @@ typedef struct prelu_layout {
 
 static prelu_layout layout_of(const oct_tensor *x, const oct_param *weight)
 {
-    const int64_t samples = oct_samples(x), channels = oct_dim(x, x->shape.ndim - 1);
+    const int64_t samples = oct_samples(x), channels = oct_last_dim(x);
     return (prelu_layout){.rows = samples && channels ? oct_numel(x) / samples / channels : 0,
                           .channels = channels,
                           .step = oct_numel(&weight->value) > 1};
@@ -82,7 +82,7 @@ oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "prelu", x)) return NULL;
     if (!oct_needs_batch(cx, "prelu", x) || !oct_needs_params(cx, "prelu", weight, weight))
         return NULL;
-    const int64_t channels = x->shape.ndim > 1 ? oct_dim(x, x->shape.ndim - 1) : 0;
+    const int64_t channels = x->shape.ndim > 1 ? oct_last_dim(x) : 0;
     const int64_t weights = oct_numel(&weight->value);
     if (channels == 0 || (weights != 1 && weights != channels))
         return oct_context_fail(cx, OCT_USAGE,

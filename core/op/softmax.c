@@ -4,15 +4,10 @@
 
 #include <math.h>
 
-static int64_t row_width(const oct_tensor *t)
-{
-    return oct_dim(t, t->shape.ndim - 1);
-}
-
 /* The gradient of x is y * (grad - sum of grad * y), row by row. */
 static void softmax_backward(oct_context *cx, oct_node *node)
 {
-    const int64_t n = row_width(node->output), rows = oct_numel(node->output) / n;
+    const int64_t n = oct_last_dim(node->output), rows = oct_numel(node->output) / n;
     const float *values = oct_f32(node->output);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
@@ -31,14 +26,14 @@ oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
     oct_tensor *y;
     if (oct_op_intercepted(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
-    if (x->shape.ndim < 2 || row_width(x) < 1)
+    if (x->shape.ndim < 2 || oct_last_dim(x) < 1)
         return oct_context_fail(cx, OCT_USAGE,
                                 "softmax takes samples with one or more values each, but its input "
                                 "is %s",
                                 oct_text_shape(&x->shape).text);
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t n = row_width(x), rows = oct_numel(x) / n;
+    int64_t n = oct_last_dim(x), rows = oct_numel(x) / n;
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         const float *from = oct_f32(x) + row * n;

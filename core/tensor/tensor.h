@@ -83,6 +83,10 @@ static inline int64_t oct_dim(const oct_tensor *t, int i)
 {
     return t->shape.dim[i];
 }
+static inline int64_t oct_last_dim(const oct_tensor *t)
+{
+    return t->shape.dim[t->shape.ndim - 1];
+}
 int64_t oct_numel(const oct_tensor *t);
 bool oct_all_finite(const float *x, int64_t n);
 /* Samples are dimension 0; a single number is one. */

@@ -1,6 +1,7 @@
 /* Sums and differences of two tensors of codes (+ relu or clip), in the two-multiplier integer form of
  * quant/kernel/qcodes.h. */
-#include "core/op/binary.h"
+#include "core/op/ops.h"
+#include "core/tensor/broadcast.h"
 #include "quant/rounding/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

@@ -1,6 +1,7 @@
 /* Products of two tensors of codes. */
 #include "core/base/int_math.h"
-#include "core/op/binary.h"
+#include "core/op/ops.h"
+#include "core/tensor/broadcast.h"
 #include "quant/rounding/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

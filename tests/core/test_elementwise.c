@@ -1,7 +1,8 @@
 /* Elementwise functions, clip, PReLU and functions of two tensors that broadcast: against PyTorch's values
  * (tests/golden/make_elementwise_golden.py), at large values, over leaves, and in the sentences with which they refuse.
  * test_gradcheck.c checks their gradients by differences. */
-#include "core/op/binary.h"
+#include "core/op/ops.h"
+#include "core/tensor/broadcast.h"
 #include "tests/core/op_rig.h"
 #include "tests/golden/elementwise_golden.h"
 
