@@ -96,31 +96,26 @@ OCT_CLONES static void add_f64(void *sum, const void *x, int64_t n)
         to[i] += from[i];
 }
 
-/* Folding has to know this of the elements of a row. */
-typedef struct element {
-    size_t bytes;
-    void (*add)(void *sum, const void *x, int64_t n);
-} element;
-
 /* Sums the rows (one a leaf) of each part (subtree) along its tree, in cache, and moves the sum to row p. Part p begins
  * at row >= p, so moving in ascending order overwrites only rows already summed. */
-static int fold_rows(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
+static int fold_rows(const oct_leaves *leaves, char *rows, int64_t n, size_t width,
+                     void (*add)(void *sum, const void *x, int64_t n))
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
-    size_t row_bytes = (size_t)n * e->bytes;
+    size_t row_bytes = (size_t)n * width;
     for (int64_t c = 0; c < n; c += COLUMNS) {
         int64_t columns = oct_min_i64(COLUMNS, n - c);
-        char *block = rows + (size_t)c * e->bytes;
+        char *block = rows + (size_t)c * width;
         for (int p = 0; p < num_parts; p++) {
             int64_t row = parts[p].first - leaves->first;
             char *part = block + (size_t)row * row_bytes, *home = block + (size_t)p * row_bytes;
             const int64_t count = oct_min_i64(parts[p].span, leaves->local - row);
             for (int64_t step = 1; step < count; step *= 2)
                 for (int64_t i = 0; i + step < count; i += 2 * step)
-                    e->add(part + (size_t)i * row_bytes, part + (size_t)(i + step) * row_bytes,
-                           columns);
-            if (part != home) memcpy(home, part, (size_t)columns * e->bytes);
+                    add(part + (size_t)i * row_bytes, part + (size_t)(i + step) * row_bytes,
+                        columns);
+            if (part != home) memcpy(home, part, (size_t)columns * width);
         }
     }
     return num_parts;
@@ -128,12 +123,12 @@ static int fold_rows(const element *e, const oct_leaves *leaves, char *rows, int
 
 int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n)
 {
-    return fold_rows(&(element){sizeof *rows, add_f32}, leaves, (char *)rows, n);
+    return fold_rows(leaves, (char *)rows, n, sizeof *rows, add_f32);
 }
 
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
 {
-    return fold_rows(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
+    return fold_rows(leaves, (char *)rows, n, sizeof *rows, add_f64);
 }
 
 /* Adds the vectors of a whole subtree of 4 or 8 into the first: all are read once, side by side, and one is

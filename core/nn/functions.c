@@ -4,33 +4,9 @@
 
 #include <stdio.h>
 
-/* The forward of a module is this call, of its struct `m` and the inputs `x`, `n`. */
-#define FORWARD(id, self_type, call)                                                               \
-    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,       \
-                                    int n)                                                         \
-    {                                                                                              \
-        self_type *m = (self_type *)self;                                                          \
-        (void)m, (void)n;                                                                          \
-        return call;                                                                               \
-    }
-/* The type of an op with arguments. */
-#define OP_MODULE(id, self_type, list, describe_fn, init_fn, num_inputs, call)                     \
-    FORWARD(id, self_type, call)                                                                   \
-    const oct_module_type oct_##id##_type = {.name = #id,                                          \
-                                             .forward = id##_forward,                              \
-                                             .inputs = num_inputs,                                 \
-                                             .describe = describe_fn,                              \
-                                             .atomic = true,                                       \
-                                             OCT_MODULE_ARGS(list, self_type),                     \
-                                             .init = init_fn};
-/* Type and create function of an op without arguments; num_inputs 0: the op checks them. */
+/* Type and create function of an op without arguments. */
 #define PLAIN_MODULE(id, self_type, num_inputs, call)                                              \
-    FORWARD(id, self_type, call)                                                                   \
-    const oct_module_type oct_##id##_type = {.name = #id,                                          \
-                                             .forward = id##_forward,                              \
-                                             .inputs = num_inputs,                                 \
-                                             .atomic = true,                                       \
-                                             OCT_MODULE_NO_ARGS(self_type)};                       \
+    OCT_MODULE_TYPE(id, self_type, call, OCT_MODULE_NO_ARGS(self_type), .inputs = num_inputs);     \
     oct_status oct_##id##_create(oct_module **m)                                                   \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, NULL);                                         \
@@ -71,8 +47,9 @@ PLAIN_MODULE(identity, oct_identity_module, 1, pass_input_on(cx, m, x[0]))
         ((oct_elementwise_module *)self)->function = &oct_elementwise_##id;                        \
         return OCT_OK;                                                                             \
     }                                                                                              \
-    OP_MODULE(id, oct_elementwise_module, oct_elementwise_arg_list[num], NULL, init_##id, 1,       \
-              oct_elementwise_apply(cx, m->function, &m->args, x[0]))                              \
+    OCT_ARGS_TYPE(id, oct_elementwise_module, oct_elementwise_arg_list[num],                       \
+                  oct_elementwise_apply(cx, m->function, &m->args, x[0]), .inputs = 1,             \
+                  .init = init_##id);                                                              \
     oct_status oct_##id##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##num)                        \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &(oct_elementwise_args){GIVEN_##num});         \
@@ -89,19 +66,19 @@ static oct_status init_clip(oct_module *self)
               a->lo, a->hi);
     return OCT_OK;
 }
-OP_MODULE(clip, oct_clip_module, oct_clip_arg_list, NULL, init_clip, 1,
-          oct_clip(cx, x[0], m->args.lo, m->args.hi))
+OCT_ARGS_TYPE(clip, oct_clip_module, oct_clip_arg_list, oct_clip(cx, x[0], m->args.lo, m->args.hi),
+              .inputs = 1, .init = init_clip);
 OCT_MODULE_CREATE(clip, (double lo, double hi), lo, hi)
 
-OP_MODULE(dropout, oct_dropout_module, oct_dropout_arg_list, NULL, NULL, 1,
-          self->training ? oct_dropout(cx, x[0], m->args.p) : x[0])
+OCT_ARGS_TYPE(dropout, oct_dropout_module, oct_dropout_arg_list,
+              self->training ? oct_dropout(cx, x[0], m->args.p) : x[0], .inputs = 1);
 
 OCT_MODULE_CREATE(dropout, (double p), p)
 
-OP_MODULE(add_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
-          oct_add_scalar(cx, x[0], m->args.value))
-OP_MODULE(mul_scalar, oct_scalar_module, oct_scalar_arg_list, NULL, NULL, 1,
-          oct_mul_scalar(cx, x[0], m->args.value))
+OCT_ARGS_TYPE(add_scalar, oct_scalar_module, oct_scalar_arg_list,
+              oct_add_scalar(cx, x[0], m->args.value), .inputs = 1);
+OCT_ARGS_TYPE(mul_scalar, oct_scalar_module, oct_scalar_arg_list,
+              oct_mul_scalar(cx, x[0], m->args.value), .inputs = 1);
 OCT_MODULE_CREATE(add_scalar, (double value), value)
 OCT_MODULE_CREATE(mul_scalar, (double value), value)
 
@@ -122,8 +99,9 @@ static oct_status init_mean(oct_module *self)
               axis, OCT_MAX_DIMS - 1, OCT_MEAN_PLANE);
     return OCT_OK;
 }
-OP_MODULE(mean, oct_mean_module, oct_mean_arg_list, describe_mean, init_mean, 1,
-          oct_mean(cx, x[0], m->args.axis, m->args.keep))
+OCT_ARGS_TYPE(mean, oct_mean_module, oct_mean_arg_list,
+              oct_mean(cx, x[0], m->args.axis, m->args.keep), .inputs = 1,
+              .describe = describe_mean, .init = init_mean);
 OCT_MODULE_CREATE(mean, (int axis, bool keep), axis, keep)
 
 oct_status oct_mean_hw_create(oct_module **m, bool keep)
@@ -143,10 +121,10 @@ static oct_status init_pool(oct_module *self)
               self->type->name, oct_text_pool_geometry(g).text, oct_pool_geometry_rule);
     return OCT_OK;
 }
-OP_MODULE(max_pool, oct_pool_module, oct_max_pool_arg_list, describe_pool, init_pool, 1,
-          oct_max_pool(cx, x[0], m->args))
-OP_MODULE(avg_pool, oct_pool_module, oct_avg_pool_arg_list, describe_pool, init_pool, 1,
-          oct_avg_pool(cx, x[0], m->args))
+OCT_ARGS_TYPE(max_pool, oct_pool_module, oct_max_pool_arg_list, oct_max_pool(cx, x[0], m->args),
+              .inputs = 1, .describe = describe_pool, .init = init_pool);
+OCT_ARGS_TYPE(avg_pool, oct_pool_module, oct_avg_pool_arg_list, oct_avg_pool(cx, x[0], m->args),
+              .inputs = 1, .describe = describe_pool, .init = init_pool);
 
 oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g)
 {
@@ -165,8 +143,9 @@ static void describe_interpolate(const oct_module *self, char *text, size_t size
     snprintf(text, size, "to %lldx%lld, %s", (long long)a->out_h, (long long)a->out_w,
              oct_interpolation_name(a->mode));
 }
-OP_MODULE(interpolate, oct_interpolate_module, oct_interpolate_arg_list, describe_interpolate, NULL,
-          1, oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode))
+OCT_ARGS_TYPE(interpolate, oct_interpolate_module, oct_interpolate_arg_list,
+              oct_interpolate(cx, x[0], m->args.out_h, m->args.out_w, m->args.mode), .inputs = 1,
+              .describe = describe_interpolate);
 OCT_MODULE_CREATE(interpolate, (int64_t out_h, int64_t out_w, oct_interpolation mode), out_h, out_w,
                   mode)
 
@@ -174,7 +153,8 @@ static void describe_pad(const oct_module *self, char *text, size_t size)
 {
     oct_padding_text(&((const oct_pad_module *)self)->args, text, size);
 }
-OP_MODULE(pad, oct_pad_module, oct_pad_arg_list, describe_pad, NULL, 1, oct_pad(cx, x[0], &m->args))
+OCT_ARGS_TYPE(pad, oct_pad_module, oct_pad_arg_list, oct_pad(cx, x[0], &m->args), .inputs = 1,
+              .describe = describe_pad);
 
 oct_status oct_pad_create(oct_module **m, const oct_padding *padding)
 {
@@ -209,8 +189,8 @@ static oct_status init_reshape(oct_module *self)
 {
     return check_sample(self, &((oct_reshape_module *)self)->args);
 }
-OP_MODULE(reshape, oct_reshape_module, oct_reshape_arg_list, describe_reshape, init_reshape, 1,
-          oct_reshape(cx, x[0], m->args))
+OCT_ARGS_TYPE(reshape, oct_reshape_module, oct_reshape_arg_list, oct_reshape(cx, x[0], m->args),
+              .inputs = 1, .describe = describe_reshape, .init = init_reshape);
 
 oct_status oct_reshape_create(oct_module **m, oct_shape shape)
 {
@@ -233,16 +213,17 @@ static oct_status init_move(oct_module *self)
               (long long)oct_move_numel(map), oct_text_shape(&map->out).text);
     return OCT_OK;
 }
-OP_MODULE(move, oct_move_module, oct_move_arg_list, describe_move, init_move, 1,
-          oct_move(cx, x[0], &m->args))
+OCT_ARGS_TYPE(move, oct_move_module, oct_move_arg_list, oct_move(cx, x[0], &m->args), .inputs = 1,
+              .describe = describe_move, .init = init_move);
 
 oct_status oct_move_create(oct_module **m, const oct_move_map *map)
 {
     return oct_module_make(m, &oct_move_type, map);
 }
 
-OP_MODULE(squeeze, oct_squeeze_module, oct_squeeze_arg_list, NULL, NULL, 1,
-          m->args.dim == 0 ? oct_squeeze(cx, x[0]) : oct_squeeze_dim(cx, x[0], m->args.dim))
+OCT_ARGS_TYPE(squeeze, oct_squeeze_module, oct_squeeze_arg_list,
+              m->args.dim == 0 ? oct_squeeze(cx, x[0]) : oct_squeeze_dim(cx, x[0], m->args.dim),
+              .inputs = 1);
 
 oct_status oct_squeeze_create(oct_module **m)
 {
@@ -255,8 +236,8 @@ oct_status oct_squeeze_dim_create(oct_module **m, int dim)
     return oct_module_make(m, &oct_squeeze_type, &(oct_squeeze_args){dim == 0 ? -1 : dim});
 }
 
-OP_MODULE(cross_entropy_loss, oct_cross_entropy_loss_module, oct_cross_entropy_loss_arg_list, NULL,
-          NULL, 2, oct_cross_entropy_loss(cx, x[0], x[1], m->args.smoothing))
+OCT_ARGS_TYPE(cross_entropy_loss, oct_cross_entropy_loss_module, oct_cross_entropy_loss_arg_list,
+              oct_cross_entropy_loss(cx, x[0], x[1], m->args.smoothing), .inputs = 2);
 OCT_MODULE_CREATE(cross_entropy_loss, (double smoothing), smoothing)
 
 /* Counts the modules that were appended; the tree may have children beside them, which passes have added. */

@@ -4,23 +4,6 @@
 #include <float.h>
 #include <stdio.h>
 
-/* Defines the type of a layer, whose forward is this call, of its struct `m` and the input `x`. */
-#define LAYER_TYPE(id, self_type, list, call, ...)                                                 \
-    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *inputs,  \
-                                    int n)                                                         \
-    {                                                                                              \
-        const self_type *m = (const self_type *)self;                                              \
-        oct_tensor *x = inputs[0];                                                                 \
-        (void)n;                                                                                   \
-        return call;                                                                               \
-    }                                                                                              \
-    const oct_module_type oct_##id##_type = {.name = #id,                                          \
-                                             .forward = id##_forward,                              \
-                                             .inputs = 1,                                          \
-                                             .atomic = true,                                       \
-                                             OCT_MODULE_ARGS(list, self_type),                     \
-                                             __VA_ARGS__}
-
 /* Adds the weight, and where bias is given a bias for its dimension 0; fails when they are more than can be counted. */
 static oct_status add_weight(oct_module *self, const oct_shape *shape, oct_param **weight,
                              oct_param **bias)
@@ -68,12 +51,12 @@ static oct_status init_conv(oct_module *self)
     return add_weight(self, &weight, &m->weight, m->args.bias ? &m->bias : NULL);
 }
 
-LAYER_TYPE(conv2d, oct_conv2d_module, oct_conv2d_arg_list,
-           oct_conv2d(cx, x, m->weight, m->bias, m->args.geometry), .describe = describe_conv,
-           .init = init_conv);
-LAYER_TYPE(conv_transpose2d, oct_conv2d_module, oct_conv_transpose2d_arg_list,
-           oct_conv_transpose2d(cx, x, m->weight, m->bias, m->args.geometry),
-           .describe = describe_conv, .init = init_conv);
+OCT_ARGS_TYPE(conv2d, oct_conv2d_module, oct_conv2d_arg_list,
+              oct_conv2d(cx, x[0], m->weight, m->bias, m->args.geometry), .inputs = 1,
+              .describe = describe_conv, .init = init_conv);
+OCT_ARGS_TYPE(conv_transpose2d, oct_conv2d_module, oct_conv_transpose2d_arg_list,
+              oct_conv_transpose2d(cx, x[0], m->weight, m->bias, m->args.geometry), .inputs = 1,
+              .describe = describe_conv, .init = init_conv);
 
 OCT_MODULE_CREATE(conv2d, (int64_t in, int64_t out, oct_conv_geometry g, bool bias), in, out, g,
                   bias)
@@ -87,8 +70,8 @@ static oct_status init_linear(oct_module *self)
     return add_weight(self, &weight, &m->weight, m->args.bias ? &m->bias : NULL);
 }
 
-LAYER_TYPE(linear, oct_linear_module, oct_linear_arg_list, oct_linear(cx, x, m->weight, m->bias),
-           .init = init_linear);
+OCT_ARGS_TYPE(linear, oct_linear_module, oct_linear_arg_list,
+              oct_linear(cx, x[0], m->weight, m->bias), .inputs = 1, .init = init_linear);
 
 OCT_MODULE_CREATE(linear, (int64_t in, int64_t out, bool bias), in, out, bias)
 
@@ -104,8 +87,8 @@ static oct_status init_prelu(oct_module *self)
     return add_filled(self, OCT_SHAPE(m->args.channels), 0.25F, &m->weight);
 }
 
-LAYER_TYPE(prelu, oct_prelu_module, oct_prelu_arg_list, oct_prelu(cx, x, m->weight),
-           .describe = describe_prelu, .init = init_prelu);
+OCT_ARGS_TYPE(prelu, oct_prelu_module, oct_prelu_arg_list, oct_prelu(cx, x[0], m->weight),
+              .inputs = 1, .describe = describe_prelu, .init = init_prelu);
 
 OCT_MODULE_CREATE(prelu, (int64_t channels), channels)
 
@@ -125,8 +108,8 @@ static oct_status init_parameter(oct_module *self)
 }
 
 #define PARAMETER_MODULE(id)                                                                       \
-    LAYER_TYPE(id, oct_parameter_module, oct_parameter_arg_list, oct_##id(cx, x, m->weight),       \
-               .describe = describe_parameter, .init = init_parameter);                            \
+    OCT_ARGS_TYPE(id, oct_parameter_module, oct_parameter_arg_list, oct_##id(cx, x[0], m->weight), \
+                  .inputs = 1, .describe = describe_parameter, .init = init_parameter);            \
     oct_status oct_##id##_create(oct_module **m, oct_shape shape)                                  \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &shape);                                       \
@@ -167,9 +150,9 @@ static oct_status init_batch_norm(oct_module *self)
     return OCT_OK;
 }
 
-LAYER_TYPE(batch_norm, oct_batch_norm_module, oct_batch_norm_arg_list,
-           oct_batch_norm(cx, x, (oct_bn_args[]){oct_batch_norm_call(m, self->training)}),
-           .describe = describe_batch_norm, .init = init_batch_norm);
+OCT_ARGS_TYPE(batch_norm, oct_batch_norm_module, oct_batch_norm_arg_list,
+              oct_batch_norm(cx, x[0], (oct_bn_args[]){oct_batch_norm_call(m, self->training)}),
+              .inputs = 1, .describe = describe_batch_norm, .init = init_batch_norm);
 
 OCT_MODULE_CREATE(batch_norm, (int64_t channels), channels, 1e-5F, 0.1F)
 
@@ -218,11 +201,12 @@ static oct_status init_group_norm(oct_module *self)
     return oct_module_add_param(self, "bias", shape, false, &m->beta);
 }
 
-LAYER_TYPE(layer_norm, oct_group_norm_module, oct_layer_norm_arg_list,
-           oct_layer_norm(cx, x, m->gamma, m->beta, m->args.eps), .init = init_group_norm);
-LAYER_TYPE(group_norm, oct_group_norm_module, oct_group_norm_arg_list,
-           oct_group_norm(cx, x, m->gamma, m->beta, m->args.groups, m->args.eps),
-           .describe = describe_group_norm, .init = init_group_norm);
+OCT_ARGS_TYPE(layer_norm, oct_group_norm_module, oct_layer_norm_arg_list,
+              oct_layer_norm(cx, x[0], m->gamma, m->beta, m->args.eps), .inputs = 1,
+              .init = init_group_norm);
+OCT_ARGS_TYPE(group_norm, oct_group_norm_module, oct_group_norm_arg_list,
+              oct_group_norm(cx, x[0], m->gamma, m->beta, m->args.groups, m->args.eps), .inputs = 1,
+              .describe = describe_group_norm, .init = init_group_norm);
 
 OCT_MODULE_CREATE(layer_norm, (int64_t size, double eps), .channels = size, .eps = eps)
 OCT_MODULE_CREATE(group_norm, (int64_t groups, int64_t channels, double eps), groups, channels, eps)

@@ -66,13 +66,28 @@ OCT_ARGS_MODULE(pad);
 OCT_ARGS_MODULE(squeeze);
 OCT_ARGS_MODULE(cross_entropy_loss);
 
+/* Defines the type of an atomic module, whose forward is this call, of its struct `m` and the inputs `x` and `n`; further
+ * members of the type follow. */
+#define OCT_MODULE_TYPE(id, self_type, call, ...)                                                  \
+    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,       \
+                                    int n)                                                         \
+    {                                                                                              \
+        self_type *m = (self_type *)self;                                                          \
+        (void)m, (void)n;                                                                          \
+        return call;                                                                               \
+    }                                                                                              \
+    const oct_module_type oct_##id##_type = {                                                      \
+        .name = #id, .forward = id##_forward, .atomic = true, __VA_ARGS__}
+#define OCT_ARGS_TYPE(id, self_type, list, call, ...)                                              \
+    OCT_MODULE_TYPE(id, self_type, call, OCT_MODULE_ARGS(list, self_type), __VA_ARGS__)
+
 /* Defines oct_<id>_create with these parameters after the first: the module that has these values as its arguments. */
 #define OCT_MODULE_CREATE(id, params, ...)                                                         \
-    oct_status oct_##id##_create(oct_module **m, OCT_LIST params)                                  \
+    oct_status oct_##id##_create(oct_module **m, OCT_UNPACK params)                                \
     {                                                                                              \
         return oct_module_make(m, &oct_##id##_type, &(oct_##id##_args){__VA_ARGS__});              \
     }
-#define OCT_LIST(...) __VA_ARGS__
+#define OCT_UNPACK(...) __VA_ARGS__
 
 typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_module base;

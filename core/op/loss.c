@@ -230,18 +230,6 @@ oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tenso
     return record_loss(cx, &call, &y, 1, result);
 }
 
-static oct_loss_spec spec_of(double smoothing)
-{
-    return (oct_loss_spec){.kind = &oct_loss_cross_entropy, .options = {.smoothing = smoothing}};
-}
-
-oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
-                              float smoothing, oct_loss *result)
-{
-    const oct_loss_spec spec = spec_of((double)smoothing);
-    return oct_loss_apply(cx, &spec, logits, &(oct_goals){.labels = labels}, result);
-}
-
 /* Copies the class numbers of a target, s32 or f32; a float that is no integer becomes -1, which is no class. */
 static const int32_t *read_labels(oct_context *cx, const oct_tensor *target)
 {
@@ -293,7 +281,8 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
     if (!(smoothing >= 0 && smoothing <= 1))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
                                 smoothing);
-    const oct_loss_spec spec = spec_of(smoothing);
+    const oct_loss_spec spec = {.kind = &oct_loss_cross_entropy,
+                                .options = {.smoothing = smoothing}};
     loss_call call = {.op = op, .spec = &spec, .n = oct_dim(logits, 1)};
     oct_loss result;
     if (!read_target(cx, logits, target, &call)) return NULL;

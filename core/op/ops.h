@@ -58,9 +58,6 @@ void oct_binary_add_grads(oct_context *cx, const oct_binary *f, const oct_node *
 void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std);
 /* Returns a new tensor over the data of x in another shape, which `op` has checked, and records `op` on the tape. */
 oct_tensor *oct_view_as(oct_context *cx, const char *op, oct_tensor *x, oct_shape shape);
-/* The loss oct_loss_cross_entropy of logits (N, K) and N labels in [0, K), as oct_loss_apply. */
-oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
-                              float smoothing, oct_loss *result);
 /* The backward of a node that padded its input like this: values outside of it get no gradient. */
 void oct_pad_add_grad(oct_context *cx, oct_node *node, const oct_pad_shape *shape);
 /* The backward of PReLU for values that are not those of its input tensor: codes. Gives the weight and x their gradients.

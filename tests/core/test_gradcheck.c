@@ -4,6 +4,7 @@
  * grid without ties and away from kinks (rig_fill), and the difference step is below half the grid's.
  */
 #include "tests/core/op_rig.h"
+#include "tests/support/cross_entropy.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* Ops against PyTorch's values, at their edges, and in the sentences with which they refuse. */
 #include "tests/core/op_rig.h"
+#include "tests/support/cross_entropy.h"
 #include "tests/golden/core_golden.h"
 
 #include <math.h>

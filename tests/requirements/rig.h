@@ -7,6 +7,7 @@
 #include "core/optim/optim.h"
 #include "quant/convert/convert.h"
 #include "quant/prepare/report.h"
+#include "tests/support/cross_entropy.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
