@@ -173,12 +173,10 @@ void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group)
 {
-    oct_status status = oct_alloc(cx, 1, sizeof **cx);
-    if (status != OCT_OK) return status;
+    OCT_TRY(oct_alloc(cx, 1, sizeof **cx));
     (*cx)->group = group;
     (*cx)->numerics = OCT_NUMERICS_BF16;
-    OCT_TRY_OUT(oct_arena_create(&(*cx)->arena));
-out:
+    const oct_status status = oct_arena_create(&(*cx)->arena);
     if (status != OCT_OK) oct_context_destroy(cx);
     return status;
 }

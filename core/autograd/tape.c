@@ -260,16 +260,12 @@ static void close_leaf_grads(oct_context *cx)
 
 oct_status oct_backward(oct_context *cx, oct_tensor *loss)
 {
-    if (cx->status != OCT_OK) return cx->status;
-    if (!loss || !cx->record) {
+    if (!loss || !cx->record)
         oct_context_fail(cx, OCT_DEFECT, "backward was asked of a tensor that is not on the tape");
-        return cx->status;
-    }
-    if (!loss->node) {
+    else if (!loss->node)
         oct_context_fail(cx, OCT_PREPARE,
                          "the loss depends on no parameter, so there is nothing to learn");
-        return cx->status;
-    }
+    if (cx->status != OCT_OK) return cx->status;
     for (oct_node *node = cx->last, *previous; node; node = previous) {
         oct_tensor *y = node->output;
         previous = node->previous;

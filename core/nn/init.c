@@ -7,7 +7,7 @@
 
 typedef struct init_walk {
     uint64_t seed;
-    uint32_t next; /* running number of the module's first parameter */
+    uint32_t next; /* running number of the module's first parameter, which is its weight */
 } init_walk;
 
 static void fill_value(float *values, int64_t n, float value)
@@ -16,30 +16,20 @@ static void fill_value(float *values, int64_t n, float value)
         values[i] = value;
 }
 
-static void fill_normal(const init_walk *walk, uint32_t number, oct_param *param, float deviation)
+static void fill_normal(const init_walk *walk, oct_param *weight, float deviation)
 {
-    oct_fill_normal(oct_f32(&param->value), oct_numel(&param->value), walk->seed, OCT_STREAM_INIT,
-                    number, 0.0F, deviation);
+    oct_fill_normal(oct_f32(&weight->value), oct_numel(&weight->value), walk->seed, OCT_STREAM_INIT,
+                    walk->next, 0.0F, deviation);
 }
 
-static void fill_kaiming(const init_walk *walk, uint32_t number, oct_param *param, int64_t fan)
+static void fill_kaiming(const init_walk *walk, oct_param *weight, int64_t fan)
 {
-    fill_normal(walk, number, param, (float)sqrt(2.0 / (double)fan));
+    fill_normal(walk, weight, (float)sqrt(2.0 / (double)fan));
 }
 
 static void fill_zero(oct_param *param)
 {
     if (param) fill_value(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
-}
-
-/* Returns the running number of a parameter in the tree. */
-static uint32_t param_number(const init_walk *walk, const oct_module *module,
-                             const oct_param *param)
-{
-    uint32_t i = 0;
-    while (module->params[i] != param)
-        i++;
-    return walk->next + i;
 }
 
 /* Sets the initial values of one module by its type (oct_init_parameters). */
@@ -49,12 +39,11 @@ static oct_status init_module(void *user, oct_module *module)
     if (module->type == &oct_conv2d_type || module->type == &oct_conv_transpose2d_type) {
         oct_conv2d_module *m = (oct_conv2d_module *)module;
         const oct_conv_geometry *g = &m->args.geometry;
-        fill_kaiming(walk, param_number(walk, module, m->weight), m->weight,
-                     m->args.out_channels / g->groups * g->kernel_h * g->kernel_w);
+        fill_kaiming(walk, m->weight, m->args.out_channels / g->groups * g->kernel_h * g->kernel_w);
         fill_zero(m->bias);
     } else if (module->type == &oct_linear_type) {
         oct_linear_module *m = (oct_linear_module *)module;
-        fill_kaiming(walk, param_number(walk, module, m->weight), m->weight, m->args.in_features);
+        fill_kaiming(walk, m->weight, m->args.in_features);
         fill_zero(m->bias);
     } else if (module->type == &oct_batch_norm_type) {
         oct_batch_norm_module *m = (oct_batch_norm_module *)module;
@@ -70,7 +59,7 @@ static oct_status init_module(void *user, oct_module *module)
         oct_param *weight = ((oct_parameter_module *)module)->weight;
         fill_value(oct_f32(&weight->value), oct_numel(&weight->value), 1.0F);
     } else if (module->type == &oct_parameter_type || module->type == &oct_add_parameter_type) {
-        fill_normal(walk, walk->next, ((oct_parameter_module *)module)->weight, 0.02F);
+        fill_normal(walk, ((oct_parameter_module *)module)->weight, 0.02F);
     }
     walk->next += (uint32_t)module->num_params;
     return OCT_OK;

@@ -6,7 +6,6 @@
  */
 #include "core/nn/params.h"
 
-#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
 
@@ -229,13 +228,6 @@ void oct_params_zero(oct_params *params)
     }
 }
 
-OCT_CLONES
-static void scale_values(float *x, int64_t n, float factor)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= factor;
-}
-
 float *oct_params_own_grads(oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++)
@@ -252,7 +244,7 @@ void oct_params_put_parts(oct_params *params, bool aside)
 
 void oct_params_scale_grads(oct_params *params, float factor)
 {
-    scale_values(oct_params_own_grads(params), params->numel, factor);
+    oct_scale_values(params->numel, factor, oct_params_own_grads(params));
 }
 
 int64_t oct_params_find_bad(const oct_params *params, bool grads)

@@ -461,10 +461,8 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
     else
         write_output(&v.output, OCT_BOUND_NONE, NULL, oct_f32(y));
     oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);
-    if (node) {
-        node->saved = saved;
-        oct_param_used(cx, args->gamma);
-        oct_param_used(cx, args->beta);
-    }
+    if (node) node->saved = saved;
+    oct_param_used(cx, args->gamma);
+    oct_param_used(cx, args->beta);
     return y;
 }

@@ -93,8 +93,7 @@ static void add_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, floa
     oct_tensor *owner = !b->needs_grad || (a->needs_grad && b->grad) ? a : b;
     oct_tensor *other = owner == a ? b : a;
     float *to = oct_grad_buffer(cx, other, &add);
-    const int64_t samples = to ? oct_samples(other) : 0,
-                  n = samples ? oct_numel(other) / samples : 0;
+    const int64_t samples = to ? oct_samples(other) : 0, n = oct_sample_numel(&other->shape);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++) {
         if (add)

@@ -217,11 +217,9 @@ static oct_tensor *convolve(oct_context *cx, const char *op, oct_tensor *x, cons
     if (make_plan(cx, x, s, &conv->plan)) pass_samples(cx, conv, true, &pass);
     if (cx->status != OCT_OK) return NULL;
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
-    if (node) {
-        node->saved = conv;
-        oct_param_used(cx, v->weight);
-        if (v->bias) oct_param_used(cx, v->bias);
-    }
+    if (node) node->saved = conv;
+    oct_param_used(cx, v->weight);
+    if (v->bias) oct_param_used(cx, v->bias);
     return y;
 }
 

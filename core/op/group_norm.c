@@ -171,11 +171,9 @@ static oct_tensor *normalize(oct_context *cx, const char *op, oct_tensor *x, con
         }
     }
     oct_node *node = oct_record(cx, op, norm_backward, &x, 1, true, y);
-    if (node) {
-        node->saved = saved;
-        oct_param_used(cx, v->gamma);
-        oct_param_used(cx, v->beta);
-    }
+    if (node) node->saved = saved;
+    oct_param_used(cx, v->gamma);
+    oct_param_used(cx, v->beta);
     return y;
 }
 

@@ -150,10 +150,8 @@ static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, 
                                     oct_tensor *y, parameter_saved *saved)
 {
     oct_node *node = oct_record(cx, prototype->op, prototype->backward, &x, 1, true, y);
-    if (node) {
-        node->saved = saved;
-        oct_param_used(cx, saved->weight);
-    }
+    if (node) node->saved = saved;
+    oct_param_used(cx, saved->weight);
     return y;
 }
 

@@ -101,6 +101,6 @@ oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
             to[c] = from[c] > 0.0F ? from[c] : slope[c * l.step] * from[c];
     }
     oct_node *node = oct_record(cx, "prelu", prelu_backward, &x, 1, true, y);
-    if (node) oct_param_used(cx, weight);
+    oct_param_used(cx, weight);
     return oct_node_save(cx, node, &weight, sizeof(oct_param *)) ? y : NULL;
 }

@@ -15,11 +15,10 @@ static void activation_backward(oct_context *cx, oct_node *node)
 {
     const activation *const *function = node->saved;
     const float *y = oct_f32(node->output);
-    int64_t samples = oct_samples(node->output),
-            n = samples ? oct_numel(node->output) / samples : 0;
+    const int64_t n = oct_sample_numel(&node->output->shape);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < oct_samples(node->output); i++)
         (*function)->mask_grad(n, y + i * n, grad + i * n);
     oct_add_grad(cx, node->input[0], grad);
 }

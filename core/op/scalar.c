@@ -18,13 +18,6 @@ static void multiply(int64_t n, float value, const float *x, float *restrict y)
         y[i] = x[i] * value;
 }
 
-OCT_CLONES
-static void multiply_in_place(int64_t n, float value, float *x)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= value;
-}
-
 static void add_scalar_backward(oct_context *cx, oct_node *node)
 {
     oct_add_grad(cx, node->input[0], oct_detach_grad(node->output));
@@ -33,12 +26,11 @@ static void add_scalar_backward(oct_context *cx, oct_node *node)
 static void mul_scalar_backward(oct_context *cx, oct_node *node)
 {
     const float *value = node->saved;
-    int64_t samples = oct_samples(node->output),
-            n = samples ? oct_numel(node->output) / samples : 0;
+    const int64_t n = oct_sample_numel(&node->output->shape);
     float *grad = oct_detach_grad(node->output);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        multiply_in_place(n, *value, grad + i * n);
+    for (int64_t i = 0; i < oct_samples(node->output); i++)
+        oct_scale_values(n, *value, grad + i * n);
     oct_add_grad(cx, node->input[0], grad);
 }
 

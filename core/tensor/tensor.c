@@ -128,6 +128,12 @@ OCT_CLONES bool oct_all_finite(const float *x, int64_t n)
     return !bad;
 }
 
+OCT_CLONES void oct_scale_values(int64_t n, float factor, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
 /* Returns the index of the first of the largest values; a NaN is the largest. */
 static int32_t largest_f32(const float *x, int64_t n)
 {

@@ -89,6 +89,7 @@ static inline int64_t oct_last_dim(const oct_tensor *t)
 }
 int64_t oct_numel(const oct_tensor *t);
 bool oct_all_finite(const float *x, int64_t n);
+void oct_scale_values(int64_t n, float factor, float *x); /* x *= factor */
 /* Samples are dimension 0; a single number is one. */
 static inline int64_t oct_samples(const oct_tensor *t)
 {
