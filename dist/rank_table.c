@@ -52,9 +52,8 @@ static size_t bytes_for(int64_t lines)
 
 static bool map_table(int fd, int64_t lines)
 {
-    void *memory = mmap(NULL, bytes_for(lines), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) return false;
-    table = memory;
+    table = oct_memory_map(fd, bytes_for(lines));
+    if (!table) return false;
     num_lines = (int)lines;
     return true;
 }

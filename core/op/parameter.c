@@ -145,11 +145,13 @@ static oct_tensor *make_output(oct_context *cx, const char *op, const oct_tensor
     return y;
 }
 
-/* Records y on the tape as made from x and the parameter. prototype: a node with the op's name and backward. */
-static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, oct_tensor *x,
-                                    oct_tensor *y, parameter_saved *saved)
+typedef void backward_fn(oct_context *cx, oct_node *node);
+
+/* Records y on the tape as made from x and the parameter. */
+static oct_tensor *record_parameter(oct_context *cx, const char *op, backward_fn *backward,
+                                    oct_tensor *x, oct_tensor *y, parameter_saved *saved)
 {
-    oct_node *node = oct_record(cx, prototype->op, prototype->backward, &x, 1, true, y);
+    oct_node *node = oct_record(cx, op, backward, &x, 1, true, y);
     if (node) node->saved = saved;
     oct_param_used(cx, saved->weight);
     return y;
@@ -157,8 +159,7 @@ static oct_tensor *record_parameter(oct_context *cx, const oct_node *prototype, 
 
 oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node prototype = {.op = "parameter", .backward = parameter_backward};
-    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, prototype.op, weight, weight))
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_params(cx, "parameter", weight, weight))
         return NULL;
     const oct_shape *dims = &weight->value.shape;
     if (dims->ndim >= OCT_MAX_DIMS)
@@ -167,41 +168,39 @@ oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
     parameter_saved *v;
     oct_shape shape = {.ndim = dims->ndim + 1};
     memcpy(shape.dim + 1, dims->dim, (size_t)dims->ndim * sizeof dims->dim[0]);
-    oct_tensor *y = make_output(cx, prototype.op, x, shape, &v, weight);
+    oct_tensor *y = make_output(cx, "parameter", x, shape, &v, weight);
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(y); n++)
         memcpy(oct_f32(y) + n * v->spread.numel, oct_f32(&weight->value),
                (size_t)v->spread.numel * sizeof(float));
-    return record_parameter(cx, &prototype, x, y, v);
+    return record_parameter(cx, "parameter", parameter_backward, x, y, v);
 }
 
 typedef void sample_fn(const spread *s, const float *x, const float *w, float *y);
 
-/* y = compute(x, parameter) for each sample, recorded as the op of the prototype. */
-static oct_tensor *combine_samples(oct_context *cx, const oct_node *prototype, oct_tensor *x,
-                                   oct_param *weight, sample_fn *compute)
+/* y = compute(x, parameter) for each sample, recorded as `op`. */
+static oct_tensor *combine_samples(oct_context *cx, const char *op, oct_tensor *x,
+                                   oct_param *weight, sample_fn *compute, backward_fn *backward)
 {
-    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, prototype->op, x)) return NULL;
-    if (!oct_needs_params(cx, prototype->op, weight, weight)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, op, x)) return NULL;
+    if (!oct_needs_params(cx, op, weight, weight)) return NULL;
     parameter_saved *v;
-    oct_tensor *y = make_output(cx, prototype->op, x, x->shape, &v, weight);
+    oct_tensor *y = make_output(cx, op, x, x->shape, &v, weight);
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < oct_samples(x); n++)
         compute(&v->spread, oct_f32(x) + n * v->spread.numel, oct_f32(&weight->value),
                 oct_f32(y) + n * v->spread.numel);
-    return record_parameter(cx, prototype, x, y, v);
+    return record_parameter(cx, op, backward, x, y, v);
 }
 
 oct_tensor *oct_add_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node prototype = {.op = "add_parameter", .backward = add_backward};
-    return combine_samples(cx, &prototype, x, weight, add_to_sample);
+    return combine_samples(cx, "add_parameter", x, weight, add_to_sample, add_backward);
 }
 
 oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 {
-    static const oct_node prototype = {.op = "mul_parameter", .backward = mul_backward};
-    return combine_samples(cx, &prototype, x, weight, multiply_sample);
+    return combine_samples(cx, "mul_parameter", x, weight, multiply_sample, mul_backward);
 }

@@ -14,14 +14,15 @@ const oct_schedule_type *oct_schedule_type_of(oct_schedule_kind kind)
     return oct_registry_at(&oct_schedule_kind_table, kind);
 }
 
-int64_t oct_schedule_steps(const oct_schedule *schedule, double epochs)
+/* To the nearest step. */
+static int64_t steps_of(const oct_schedule *schedule, double epochs)
 {
     return (int64_t)rint(epochs * (double)schedule->steps_per_epoch);
 }
 
 double oct_schedule_lr(const oct_schedule *schedule, int64_t step)
 {
-    const int64_t warmup = oct_schedule_steps(schedule, schedule->warmup);
+    const int64_t warmup = steps_of(schedule, schedule->warmup);
     if (step < warmup) return schedule->lr * (double)(step + 1) / (double)warmup;
     return oct_schedule_type_of(schedule->schedule)->lr(schedule, step);
 }
@@ -37,7 +38,7 @@ static double half_cosine(const oct_schedule *s, double angle)
 /* The share of the steps from the end of the warm-up to the end of the phase that are done; 1 after it. */
 static double share_done(const oct_schedule *s, int64_t step)
 {
-    const int64_t warmup = oct_schedule_steps(s, s->warmup), length = s->total - warmup;
+    const int64_t warmup = steps_of(s, s->warmup), length = s->total - warmup;
     return step >= s->total || length < 1 ? 1 : (double)(step - warmup) / (double)length;
 }
 
@@ -55,7 +56,7 @@ static double step_lr(const oct_schedule *s, int64_t step)
 {
     double rate = s->lr;
     for (int i = 0; i < s->milestones.count; i++)
-        if (step >= oct_schedule_steps(s, s->milestones.value[i])) rate *= s->gamma;
+        if (step >= steps_of(s, s->milestones.value[i])) rate *= s->gamma;
     return rate;
 }
 
@@ -77,8 +78,8 @@ const oct_schedule_type oct_schedule_cosine = {
  * torch.optim.lr_scheduler.CosineAnnealingWarmRestarts. */
 static double cosine_restarts_lr(const oct_schedule *s, int64_t step)
 {
-    double length = (double)oct_schedule_steps(s, s->restart_epochs);
-    double done = (double)(step - oct_schedule_steps(s, s->warmup));
+    double length = (double)steps_of(s, s->restart_epochs);
+    double done = (double)(step - steps_of(s, s->warmup));
     if (length < 1) length = 1;
     if (s->restart_factor == 1) done = fmod(done, length);
     while (done >= length) {

@@ -39,5 +39,4 @@ typedef struct oct_schedule_type {
 extern const oct_registry oct_schedule_kind_table;
 
 const oct_schedule_type *oct_schedule_type_of(oct_schedule_kind kind);
-int64_t oct_schedule_steps(const oct_schedule *schedule, double epochs); /* to the nearest step */
 double oct_schedule_lr(const oct_schedule *schedule, int64_t step);

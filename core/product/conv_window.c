@@ -205,7 +205,6 @@ void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direc
     const int64_t blocks = w->period > 1 ? 1 : (height + max_lines - 1) / max_lines;
     w->lines = (height + blocks - 1) / blocks;
     w->num_blocks = (height + w->lines - 1) / w->lines;
-    w->max_block = w->lines * width * w->period;
     builder b = {.w = w};
     w->table_bytes = lay_out_tables(&b, NULL);
 }

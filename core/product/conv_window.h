@@ -56,7 +56,6 @@ typedef struct oct_conv_window {
     int64_t period;    /* samples that one pass over the blocks covers; 1 where planes are large */
     int64_t positions; /* of a sample */
     int64_t x_bytes;   /* of a sample: distance of samples in x */
-    int64_t max_block; /* positions of the largest block */
     int64_t lines;     /* of a block; the last one may have fewer */
     int64_t num_blocks;
     size_t table_bytes;

@@ -34,6 +34,7 @@
  * They are undefined again at the end, but where PANEL_MORE is defined: then another function of the same words
  * follows, which needs a name, an element, and what ends its sums.
  */
+#include "core/base/cpu.h"
 #include "core/product/product.h"
 
 #include <stddef.h>
@@ -41,8 +42,6 @@
 #define PANEL_PASTE2(a, b) a##b
 #define PANEL_PASTE(a, b) PANEL_PASTE2(a, b)
 #define PANEL_OWN(name) PANEL_PASTE(PANEL_NAME, name)
-#define PANEL_INLINE static inline __attribute__((always_inline))
-
 /* A row of a block has a vector for each panel. */
 typedef struct PANEL_OWN(_quad) {
     PANEL_SUM p0, p1, p2, p3;
@@ -60,21 +59,21 @@ typedef struct PANEL_OWN(_span) {
 } PANEL_OWN(_span);
 
 #ifdef PANEL_STORE
-PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
-                                                bool add, const PANEL_ELEMENT *acc)
+OCT_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
+                                              bool add, const PANEL_ELEMENT *acc)
 {
     (void)panels, (void)s, (void)add, (void)acc;
     return (PANEL_OWN(_quad)){PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
 }
 
-PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
-                                  const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
+OCT_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
+                                const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
 {
     PANEL_STORE(panels, s->p, s->column, acc, sum->p0, sum->p1, sum->p2, sum->p3);
 }
 #else
-PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
-                                                bool add, const PANEL_ELEMENT *acc)
+OCT_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s,
+                                              bool add, const PANEL_ELEMENT *acc)
 {
     const int64_t left = s->left;
     PANEL_OWN(_quad) sum = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
@@ -86,8 +85,8 @@ PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_start)(const int panels, const PANEL_OW
     return sum;
 }
 
-PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
-                                  const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
+OCT_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
+                                const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
 {
     const int64_t left = s->left;
     PANEL_WRITE(acc, left, sum->p0);
@@ -116,7 +115,7 @@ typedef struct PANEL_OWN(_sums) {
 typedef PANEL_OWN(_quad) PANEL_OWN(_sums);
 #endif
 
-PANEL_INLINE PANEL_OWN(_sums)
+OCT_INLINE PANEL_OWN(_sums)
     PANEL_OWN(_combine)(const PANEL_OWN(_quad) * first, const PANEL_OWN(_quad) * second)
 {
     (void)second;
@@ -125,14 +124,14 @@ PANEL_INLINE PANEL_OWN(_sums)
         PANEL_COMBINE(first->p2, second->p2), PANEL_COMBINE(first->p3, second->p3)};
 }
 
-PANEL_INLINE PANEL_OWN(_quad) PANEL_OWN(_split)(const PANEL_OWN(_sums) * sums, const int row)
+OCT_INLINE PANEL_OWN(_quad) PANEL_OWN(_split)(const PANEL_OWN(_sums) * sums, const int row)
 {
     (void)row;
     return (PANEL_OWN(_quad)){PANEL_SPLIT(sums->p0, row), PANEL_SPLIT(sums->p1, row),
                               PANEL_SPLIT(sums->p2, row), PANEL_SPLIT(sums->p3, row)};
 }
 
-PANEL_INLINE PANEL_OWN(_tiles)
+OCT_INLINE PANEL_OWN(_tiles)
     PANEL_OWN(_load)(const int panels, const int words, const char *tile, int64_t stride)
 {
     (void)words;
@@ -145,8 +144,8 @@ PANEL_INLINE PANEL_OWN(_tiles)
 }
 
 /* next: the same place of the next row, where rows go in twos. */
-PANEL_INLINE void PANEL_OWN(_step)(const int panels, const int words, PANEL_OWN(_sums) * sum,
-                                   const char *at, const char *next, const PANEL_OWN(_tiles) * w)
+OCT_INLINE void PANEL_OWN(_step)(const int panels, const int words, PANEL_OWN(_sums) * sum,
+                                 const char *at, const char *next, const PANEL_OWN(_tiles) * w)
 {
     (void)words, (void)next;
     const PANEL_WORD word = PANEL_WORDS(at, next, words);
@@ -160,8 +159,8 @@ PANEL_INLINE void PANEL_OWN(_step)(const int panels, const int words, PANEL_OWN(
 #ifdef PANEL_BLOCK
 /* Adds a chain of odd words to that of even ones, and both to a row's sum. A block that is not full counts as filled up
  * with zeros, which make +0 of a chain at -0. */
-PANEL_INLINE void PANEL_OWN(_merge)(bool full, PANEL_OWN(_quad) * sum, PANEL_OWN(_quad) * even,
-                                    PANEL_OWN(_quad) * odd)
+OCT_INLINE void PANEL_OWN(_merge)(bool full, PANEL_OWN(_quad) * sum, PANEL_OWN(_quad) * even,
+                                  PANEL_OWN(_quad) * odd)
 {
     const PANEL_SUM zero = PANEL_ZERO();
     if (!full) {
@@ -173,8 +172,8 @@ PANEL_INLINE void PANEL_OWN(_merge)(bool full, PANEL_OWN(_quad) * sum, PANEL_OWN
     *even = *odd = (PANEL_OWN(_quad)){zero, zero, zero, zero};
 }
 
-PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
-                                    const oct_row *row)
+OCT_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
+                                  const oct_row *row)
 {
 #define PANEL_BEGIN(r)                                                                             \
     PANEL_OWN(_quad) sum##r = zero, even##r = zero, odd##r = zero;                                 \
@@ -226,8 +225,8 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
 }
 #else
 /* The sums of what tiles leave in all rows, and a row's without them. */
-PANEL_INLINE void PANEL_OWN(_gather)(const int panels, PANEL_OWN(_quad) * rest,
-                                     const PANEL_OWN(_tiles) * w)
+OCT_INLINE void PANEL_OWN(_gather)(const int panels, PANEL_OWN(_quad) * rest,
+                                   const PANEL_OWN(_tiles) * w)
 {
     (void)panels, (void)rest, (void)w;
 #ifdef PANEL_REST
@@ -238,8 +237,7 @@ PANEL_INLINE void PANEL_OWN(_gather)(const int panels, PANEL_OWN(_quad) * rest,
 #endif
 }
 
-PANEL_INLINE PANEL_OWN(_quad)
-    PANEL_OWN(_without)(PANEL_OWN(_quad) sum, const PANEL_OWN(_quad) * rest)
+OCT_INLINE PANEL_OWN(_quad) PANEL_OWN(_without)(PANEL_OWN(_quad) sum, const PANEL_OWN(_quad) * rest)
 {
     (void)rest;
 #ifdef PANEL_REST
@@ -249,8 +247,8 @@ PANEL_INLINE PANEL_OWN(_quad)
 }
 
 /* Starts and ends the sums of one row, or of two; the second may be the first once more. */
-PANEL_INLINE PANEL_OWN(_sums) PANEL_OWN(_begin)(const int panels, const PANEL_OWN(_span) * s,
-                                                const oct_row *row, const oct_row *next)
+OCT_INLINE PANEL_OWN(_sums) PANEL_OWN(_begin)(const int panels, const PANEL_OWN(_span) * s,
+                                              const oct_row *row, const oct_row *next)
 {
     const PANEL_ELEMENT *acc = (const PANEL_ELEMENT *)s->p->acc + s->column;
     const PANEL_OWN(_quad) first = PANEL_OWN(_start)(panels, s, s->p->add, acc + row->acc);
@@ -259,9 +257,9 @@ PANEL_INLINE PANEL_OWN(_sums) PANEL_OWN(_begin)(const int panels, const PANEL_OW
     return PANEL_OWN(_combine)(&first, &second);
 }
 
-PANEL_INLINE void PANEL_OWN(_finish)(const int panels, const PANEL_OWN(_span) * s,
-                                     const PANEL_OWN(_sums) * sums, const PANEL_OWN(_quad) * rest,
-                                     const oct_row *row, const oct_row *next)
+OCT_INLINE void PANEL_OWN(_finish)(const int panels, const PANEL_OWN(_span) * s,
+                                   const PANEL_OWN(_sums) * sums, const PANEL_OWN(_quad) * rest,
+                                   const oct_row *row, const oct_row *next)
 {
     PANEL_ELEMENT *acc = (PANEL_ELEMENT *)s->p->acc + s->column;
     const PANEL_OWN(_quad) first = PANEL_OWN(_without)(PANEL_OWN(_split)(sums, 0), rest);
@@ -271,8 +269,8 @@ PANEL_INLINE void PANEL_OWN(_finish)(const int panels, const PANEL_OWN(_span) * 
     PANEL_OWN(_end)(panels, s, &second, acc + next->acc);
 }
 
-PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
-                                    const oct_row *row)
+OCT_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
+                                  const oct_row *row)
 {
 #define PANEL_HAS(r) ((r)*PANEL_TOGETHER < rows)
 #define PANEL_ROW(r) (row + (r)*PANEL_TOGETHER)
@@ -406,7 +404,6 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_PASTE2
 #undef PANEL_PASTE
 #undef PANEL_OWN
-#undef PANEL_INLINE
 #undef PANEL_TOGETHER
 #undef PANEL_WORDS
 #undef PANEL_TILES

@@ -19,13 +19,12 @@
  *                                                    from `column` on, of 1 to 4 panels; row: the oct_row of the first
  * tile_pays says whether a product is large enough; otherwise that of vectors, of the same bits, is faster.
  */
+#include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/product/product.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define TILE_INLINE static inline __attribute__((always_inline))
 
 enum {
     TILE_ROWS = 16,
@@ -76,7 +75,7 @@ typedef struct tile_group {
 } tile_group;
 
 /* Cuts the next block of words off at *run and *word, and moves them on. */
-TILE_INLINE tile_block tile_next_block(const oct_product *p, const oct_run **run, int64_t *word)
+OCT_INLINE tile_block tile_next_block(const oct_product *p, const oct_run **run, int64_t *word)
 {
     const int64_t tile = (*run)->tile + *word;
     tile_block b = {*run, *word, 0, (*run)->words - *word >= TILE_DEPTH, true};
@@ -94,7 +93,7 @@ TILE_INLINE tile_block tile_next_block(const oct_product *p, const oct_run **run
 }
 
 /* Lists the pieces of a block and returns how many there are. */
-TILE_INLINE int tile_pieces(const tile_block *b, tile_piece *pieces)
+OCT_INLINE int tile_pieces(const tile_block *b, tile_piece *pieces)
 {
     const oct_run *run = b->run;
     int64_t word = b->word, first = 0;
@@ -109,8 +108,8 @@ TILE_INLINE int tile_pieces(const tile_block *b, tile_piece *pieces)
 }
 
 /* Copies a block of TILE_ROWS rows, which begin at `rows`, into a tile of rows. pieces: known to the compiler if few. */
-TILE_INLINE void tile_gather_pieces(const int pieces, const tile_piece *piece,
-                                    const char *const *rows, char *tile)
+OCT_INLINE void tile_gather_pieces(const int pieces, const tile_piece *piece,
+                                   const char *const *rows, char *tile)
 {
     __mmask16 mask[TILE_DEPTH];
     int64_t x[TILE_DEPTH];
@@ -170,14 +169,14 @@ static void tile_copy(const tile_block *b, const char *panel, char *tile)
     }
 
 /* Which tile has the sums of a tile of rows and a panel, as tile_multiply has them. */
-TILE_INLINE int64_t tile_of_sums(int64_t tile, int64_t panel)
+OCT_INLINE int64_t tile_of_sums(int64_t tile, int64_t panel)
 {
     return tile < 2 ? 2 * tile + panel : 2 * tile + panel - 3;
 }
 
 /* Multiplies a block of `tiles` tiles of rows with one of `panels` panels, and adds it to the tiles of sums. */
-TILE_INLINE void tile_multiply(int64_t tiles, int64_t panels, const tile_source *a,
-                               const char *const *b)
+OCT_INLINE void tile_multiply(int64_t tiles, int64_t panels, const tile_source *a,
+                              const char *const *b)
 {
     _tile_loadd(4, a[0].at, a[0].pitch);
     _tile_loadd(6, b[0], TILE_PITCH);
@@ -213,7 +212,7 @@ typedef struct tile_chunk {
 } tile_chunk;
 
 /* Where the sums of a tile of rows from a panel on are while the unit has others. */
-TILE_INLINE tile_source tile_sums(const tile_group *g, int64_t tile, int64_t panel)
+OCT_INLINE tile_source tile_sums(const tile_group *g, int64_t tile, int64_t panel)
 {
     const oct_row *rows = g->rows + tile * TILE_ROWS;
     const int64_t column = panel * TILE_COLUMNS, columns = g->panels * TILE_COLUMNS;
@@ -226,7 +225,7 @@ TILE_INLINE tile_source tile_sums(const tile_group *g, int64_t tile, int64_t pan
 /* Tiles of sums begin at zero, are loaded, or stored. */
 typedef enum tile_move { TILE_ZERO, TILE_LOAD, TILE_STORE } tile_move;
 
-TILE_INLINE void tile_move_sums(const tile_group *g, int64_t panel, int64_t panels, tile_move move)
+OCT_INLINE void tile_move_sums(const tile_group *g, int64_t panel, int64_t panels, tile_move move)
 {
     TILE_MEMORY();
     for (int64_t t = 0; t < g->tiles; t++)
@@ -247,8 +246,8 @@ TILE_INLINE void tile_move_sums(const tile_group *g, int64_t panel, int64_t pane
 }
 
 /* Finds or gathers a block of each tile of rows; the tiles that are gathered begin at `to`. */
-TILE_INLINE void tile_find_rows(const tile_group *g, const tile_block *b, char *to,
-                                tile_source *rows)
+OCT_INLINE void tile_find_rows(const tile_group *g, const tile_block *b, char *to,
+                               tile_source *rows)
 {
     for (int64_t t = 0; t < g->tiles; t++, to += TILE_BYTES) {
         const char *const *row = g->x + t * TILE_ROWS;
@@ -263,8 +262,8 @@ TILE_INLINE void tile_find_rows(const tile_group *g, const tile_block *b, char *
 }
 
 /* Finds or copies a block of `panels` panels from `panel` on. */
-TILE_INLINE void tile_find_columns(const tile_group *g, const tile_block *b, int64_t panel,
-                                   int64_t panels, char *copied, const char **columns)
+OCT_INLINE void tile_find_columns(const tile_group *g, const tile_block *b, int64_t panel,
+                                  int64_t panels, char *copied, const char **columns)
 {
     for (int64_t c = 0; c < panels; c++, copied += TILE_BYTES) {
         const char *const packed = g->packed + (panel + c) * g->p->panel_bytes;
@@ -303,7 +302,7 @@ static void tile_multiply_chunk(const tile_group *g, const tile_chunk *chunk, bo
 }
 
 /* The columns of panel c that exist, as a mask. */
-TILE_INLINE __mmask16 tile_columns(const tile_group *g, int64_t c)
+OCT_INLINE __mmask16 tile_columns(const tile_group *g, int64_t c)
 {
     const int64_t left = g->p->n - g->column - c * TILE_COLUMNS;
     return (__mmask16)(left >= TILE_COLUMNS ? 0xffffU : (1U << left) - 1);
@@ -336,7 +335,7 @@ static void tile_move_rows(const tile_group *g, bool end)
 }
 
 /* Whether a tile's rows are a fixed distance apart, in x or, of whole panels, in acc. */
-TILE_INLINE bool tile_is_regular(const tile_group *g, int64_t tile, bool in_acc)
+OCT_INLINE bool tile_is_regular(const tile_group *g, int64_t tile, bool in_acc)
 {
     const oct_row *row = g->rows + tile * TILE_ROWS;
     if (g->m < (tile + 1) * TILE_ROWS) return false;
@@ -393,7 +392,7 @@ static void tile_copy_tail(const tile_group *g, char *tail)
 
 /* Whether the unit is worth the time to configure it and to fill its tiles, which should be gathered from few runs. Sums
  * of few words and panels cost as much to move as to compute, where they do not become codes at once. */
-TILE_INLINE bool tile_pays(const oct_product *p)
+OCT_INLINE bool tile_pays(const oct_product *p)
 {
     enum {
         LEAST_PRODUCTS = 2048, /* of a word and sixteen columns */
@@ -443,6 +442,5 @@ static void TILE_NAME(const oct_product *p)
 #undef TILE_NAME
 #undef TILE_MADD
 #undef TILE_END
-#undef TILE_INLINE
 #undef TILE_MEMORY
 #undef TILE_NUMBERED

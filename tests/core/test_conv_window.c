@@ -67,7 +67,7 @@ static void by_window(const oct_conv_shape *s, oct_direction direction, int64_t 
         const int64_t now = SAMPLES - n < w.period ? SAMPLES - n : w.period;
         for (int64_t i = 0; i < w.num_blocks; i++) {
             const oct_conv_window_block *b = &w.blocks[i];
-            cr_assert_leq(b->positions, w.max_block);
+            cr_assert_leq(b->positions, w.lines * w.x_axis.positions * w.period);
             for (int64_t j = 0; j < b->classes; j++) {
                 const oct_conv_window_class *c = &w.classes[b->first_class + j];
                 cr_assert_eq(c->rows % w.period, 0);
