@@ -41,19 +41,29 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *fu
     return oct_node_save(cx, node, &function, sizeof(const activation *)) ? y : NULL;
 }
 
-/* Defines an activation by what it makes of values (bound) and of the gradient at an output y[i] (grad_at_y). */
-#define ACTIVATION(id, bound_of_values, grad_at_y)                                                 \
+OCT_CLONES
+static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
+{
+    for (int64_t i = 0; i < n; i++)
+        grad[i] = y[i] <= 0.0F ? 0.0F : grad[i];
+}
+
+OCT_CLONES
+static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = y[i] <= 0.0F ? 0.0F : grad[i];
+        grad[i] = y[i] >= 6.0F ? 0.0F : g;
+    }
+}
+
+/* Defines the op of values that are bounded so; <id>_mask_grad is its gradient. */
+#define ACTIVATION(id, bound_of_values)                                                            \
     OCT_CLONES                                                                                     \
     static void id##_values(int64_t n, const float *x, float *restrict y)                          \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++)                                                            \
             y[i] = oct_bounded(bound_of_values, x[i]);                                             \
-    }                                                                                              \
-    OCT_CLONES                                                                                     \
-    static void id##_mask_grad(int64_t n, const float *y, float *restrict grad)                    \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            grad[i] = grad_at_y;                                                                   \
     }                                                                                              \
     oct_tensor *oct_##id(oct_context *cx, oct_tensor *x)                                           \
     {                                                                                              \
@@ -61,5 +71,5 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *fu
         return activate(cx, x, &id);                                                               \
     }
 
-ACTIVATION(relu, OCT_BOUND_RELU, y[i] <= 0.0F ? 0.0F : grad[i])
-ACTIVATION(relu6, OCT_BOUND_RELU6, y[i] >= 6.0F ? 0.0F : y[i] <= 0.0F ? 0.0F : grad[i])
+ACTIVATION(relu, OCT_BOUND_RELU)
+ACTIVATION(relu6, OCT_BOUND_RELU6)
