@@ -34,6 +34,13 @@ bool oct_ends_with(const char *text, const char *ending)
     return length >= more && strcmp(text + length - more, ending) == 0;
 }
 
+int oct_list_index(const char *const *list, const char *word)
+{
+    for (int i = 0; list && list[i]; i++)
+        if (strcmp(list[i], word) == 0) return i;
+    return -1;
+}
+
 bool oct_parse_i64(const char *text, int64_t *value)
 {
     const char *digits = skip_sign(text), *end = skip_digits(digits);

@@ -13,6 +13,12 @@ bool oct_parse_f64(const char *text, double *value);
 bool oct_parse_bool(const char *text, bool *value); /* true, false */
 
 bool oct_ends_with(const char *text, const char *ending);
+/* Of a list that ends with NULL, or is NULL: the index of a word (-1: it is not there), and whether it is there. */
+int oct_list_index(const char *const *list, const char *word);
+static inline bool oct_list_has(const char *const *list, const char *word)
+{
+    return oct_list_index(list, word) >= 0;
+}
 
 /* Returns the name among `names` that is another framework's `word` (acc: top1), else the nearest to it by
  * Damerau-Levenshtein distance, else one with a part that begins as the word does (fashion: fashion-mnist), or NULL

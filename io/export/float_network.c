@@ -15,17 +15,10 @@ const oct_layer_array *oct_layer_array_find(const oct_float_layer *layer, const 
     return NULL;
 }
 
-static bool lists(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0) return true;
-    return false;
-}
-
 bool oct_layer_passes(const char *type)
 {
     static const char *const types[] = {"identity", "dropout", "quant_stub", "dequant_stub", NULL};
-    return lists(types, type);
+    return oct_list_has(types, type);
 }
 
 /* Does such a layer compute each number from one number of its input alone, so that their order does not matter? */
@@ -36,7 +29,7 @@ static bool is_pointwise(const char *type)
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
                                         NULL};
-    return oct_layer_passes(type) || lists(types, type);
+    return oct_layer_passes(type) || oct_list_has(types, type);
 }
 
 oct_layer_tensor oct_layer_view(const oct_layer_tensor *x, oct_shape shape)
@@ -114,7 +107,7 @@ static oct_status find_layers(oct_float_network *network, oct_module *root,
         const oct_layer_tensor *in = &network->tensors[node->input[0]];
         oct_layer_tensor *out = &network->tensors[node->output];
         if (node->num_inputs == 1 && is_pointwise(node->op)) *out = *in;
-        if (lists(views, node->op)) *out = oct_layer_view(in, out->shape);
+        if (oct_list_has(views, node->op)) *out = oct_layer_view(in, out->shape);
     }
     return OCT_OK;
 }

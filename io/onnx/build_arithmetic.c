@@ -54,7 +54,7 @@ static bool is_moved_input(const oct_onnx_builder *b, int32_t value)
         int i = 0;
         while (i < n->inputs && (n->input[i] < 0 || b->graph->values[n->input[i]].data))
             i++;
-        if (oct_onnx_index(n->type, types) < 0 || i == n->inputs) return false;
+        if (!oct_list_has(types, n->type) || i == n->inputs) return false;
         value = n->input[i];
     }
     return true;

@@ -317,7 +317,7 @@ oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
     int64_t before[OCT_ONNX_DIMS], after[OCT_ONNX_DIMS];
     double value = (double)oct_onnx_float(n, "value", 0);
     static const char *const modes[] = {"constant", "reflect", "edge", NULL};
-    const int mode = oct_onnx_index(oct_onnx_string(n, "mode", "constant"), modes);
+    const int mode = oct_list_index(modes, oct_onnx_string(n, "mode", "constant"));
     int side[3];
     bool pads_any = false;
     OCT_TRY(oct_build_view(b, n, 0, &x));

@@ -19,7 +19,7 @@ static bool only_rescales(const oct_onnx_graph *g, const oct_onnx_node *n, int32
     static const char *const types[] = {"Add", "Cast", "Clip", "Div", "Mul", "Sub", NULL};
     for (int k = 0; k < n->inputs; k++)
         if (n->input[k] != value && n->input[k] >= 0 && !g->values[n->input[k]].data) return false;
-    return oct_onnx_index(n->type, types) >= 0 && n->outputs == 1 && n->output[0] >= 0;
+    return oct_list_has(types, n->type) && n->outputs == 1 && n->output[0] >= 0;
 }
 
 /* Is the input (N, H, W, C)? Converters from Keras transpose it to (N, C, H, W) at once, or after scaling. */
@@ -343,8 +343,8 @@ static bool keeps_numbers(const oct_onnx_node *n)
     for (int i = 0; pads && i < OCT_ONNX_DIMS; i++)
         if (n->args.before[i] != 0 || n->args.after[i] != 0) return false;
     if (pads) return true;
-    return oct_onnx_index(n->type, types) >= 0 ||
-           (oct_onnx_index(n->type, many_inputs) >= 0 && n->inputs == 1 && n->outputs == 1);
+    return oct_list_has(types, n->type) ||
+           (oct_list_has(many_inputs, n->type) && n->inputs == 1 && n->outputs == 1);
 }
 
 static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)

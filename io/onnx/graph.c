@@ -111,13 +111,6 @@ const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *
     return a ? a->ints : NULL;
 }
 
-int oct_onnx_index(const char *text, const char *const *list)
-{
-    for (int i = 0; list[i]; i++)
-        if (strcmp(list[i], text) == 0) return i;
-    return -1;
-}
-
 const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i)
 {
     return i < n->inputs && n->input[i] >= 0 ? &g->values[n->input[i]] : NULL;

@@ -150,7 +150,5 @@ float oct_onnx_float(const oct_onnx_node *n, const char *name, float otherwise);
 const char *oct_onnx_string(const oct_onnx_node *n, const char *name, const char *otherwise);
 /* Integers of an attribute; NULL and a count of 0 when it is missing. */
 const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *count);
-/* The index of a text in a list that ends with NULL; -1: it is not there. */
-int oct_onnx_index(const char *text, const char *const *list);
 /* Value i of a node's inputs; NULL when it is left out. */
 const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i);

@@ -33,7 +33,7 @@ static bool pads_same(const oct_onnx_call *c)
 static oct_status read_pads(const oct_onnx_call *c)
 {
     static const char *const modes[] = {"NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER", NULL};
-    const int mode = oct_onnx_index(oct_onnx_string(c->node, "auto_pad", "NOTSET"), modes);
+    const int mode = oct_list_index(modes, oct_onnx_string(c->node, "auto_pad", "NOTSET"));
     oct_onnx_arguments *args = &c->node->args;
     const int ndim = oct_onnx_in(c, 0)->ndim;
     oct_onnx_list list;

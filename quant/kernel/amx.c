@@ -4,8 +4,8 @@
 #include "quant/kernel/simd.h"
 
 /* Makes codes of the sums of four rows of one panel, or of two rows of two. */
-INLINE void end_rows(const int panels, const oct_product *p, int64_t column, const oct_row *rows,
-                     const int32_t *sums)
+OCT_INLINE void end_rows(const int panels, const oct_product *p, int64_t column,
+                         const oct_row *rows, const int32_t *sums)
 {
     const coder *z = p->epilogue;
     const int64_t left = p->n - column;
@@ -29,8 +29,8 @@ INLINE void end_rows(const int panels, const oct_product *p, int64_t column, con
 }
 
 /* Makes codes of the sums of a row of 1 to 4 panels, or of the rows that have four panels together. */
-INLINE void end_sums(int64_t rows, int64_t panels, const oct_product *p, int64_t column,
-                     const oct_row *row, const int32_t *sums)
+OCT_INLINE void end_sums(int64_t rows, int64_t panels, const oct_product *p, int64_t column,
+                         const oct_row *row, const int32_t *sums)
 {
     const lanes s0 = load_lanes(sums);
     uint8_t *const to = (uint8_t *)p->acc + row->acc + column;

@@ -18,7 +18,7 @@ typedef struct pairs {
 } pairs;
 
 /* Repeats a word in all lanes. */
-INLINE __m256i repeat(const char *at)
+OCT_INLINE __m256i repeat(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
@@ -26,23 +26,23 @@ INLINE __m256i repeat(const char *at)
 }
 
 /* Repeats four codes in all lanes, as 16-bit pairs: codes 0 and 2, and codes 1 and 3. */
-INLINE pairs broadcast(const char *at)
+OCT_INLINE pairs broadcast(const char *at)
 {
     const __m256i codes = repeat(at);
     return (pairs){_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
 }
 
-INLINE pairs load_tile(const char *at)
+OCT_INLINE pairs load_tile(const char *at)
 {
     return (pairs){load(at), load(at + 32)};
 }
 
-INLINE lanes add_pair(lanes sum, __m256i codes, __m256i w)
+OCT_INLINE lanes add_pair(lanes sum, __m256i codes, __m256i w)
 {
     return (lanes)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(codes, w));
 }
 
-INLINE lanes add_products(lanes sum, pairs codes, pairs w)
+OCT_INLINE lanes add_products(lanes sum, pairs codes, pairs w)
 {
     return add_pair(add_pair(sum, codes.even, w.even), codes.odd, w.odd);
 }
@@ -60,7 +60,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 
 /* Widens 16 channels of a line (only the first count exist) to 16 bits. Unpacking works inside 128-bit lanes, so
  * each lane is given the channels that will end there. */
-INLINE __m256i widen(const uint8_t *at, int64_t count)
+OCT_INLINE __m256i widen(const uint8_t *at, int64_t count)
 {
     uint8_t codes[16] = {0};
     if (count < 16) at = memcpy(codes, at, (size_t)count);
@@ -68,7 +68,7 @@ INLINE __m256i widen(const uint8_t *at, int64_t count)
     return _mm256_permute4x64_epi64(wide, 0xd8);
 }
 
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m256i a = widen(at[0], count), b = widen(at[1], count);
     _mm256_storeu_si256((__m256i *)(void *)out, _mm256_unpacklo_epi16(a, b));

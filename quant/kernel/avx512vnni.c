@@ -12,21 +12,21 @@
 
 enum { TILE_BYTES = COLUMNS * OCT_WORD };
 
-INLINE lanes broadcast(const char *at)
+OCT_INLINE lanes broadcast(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
     return (lanes)_mm512_set1_epi32(word);
 }
 
-INLINE lanes add_products(lanes sum, lanes codes, lanes w)
+OCT_INLINE lanes add_products(lanes sum, lanes codes, lanes w)
 {
     return (lanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)w);
 }
 
 /* Interleaves 64 channels of four lines: word c has the four codes of channel c. Unpacking works inside 128-bit lanes,
  * so each lane l first gets the groups of four channels that end there: of vector v, from channel 16 v + 4 l on. */
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __mmask64 live = ~(__mmask64)0 >> (64 - count);
@@ -43,8 +43,8 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 }
 
 /* Makes codes of 16 channels of one output position, or of four neighbours, and stores them from element `at` on. */
-INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
-                            int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
+OCT_INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
+                                int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const coder *z = d->epilogue;
     const int64_t live = d->channels - channel, step = d->channels;
@@ -80,7 +80,7 @@ INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t
     add_products(sum, load_lanes(codes), (lanes)_mm512_slli_epi32((__m512i)load_lanes(w), 8))
 #include "quant/kernel/simd_table.h"
 
-INLINE lanes add_pairs(lanes sum, lanes numbers, lanes w)
+OCT_INLINE lanes add_pairs(lanes sum, lanes numbers, lanes w)
 {
     return (lanes)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)numbers, (__m512i)w);
 }
@@ -116,8 +116,8 @@ typedef struct requantizer {
 } requantizer;
 
 /* Makes codes, mask and range of the next s.count accumulators (16 if whole), and moves on in all arrays. */
-INLINE void requantize_vector(const bool masked, const bool ranged, const bool added,
-                              const bool whole, vector s, requantizer *z)
+OCT_INLINE void requantize_vector(const bool masked, const bool ranged, const bool added,
+                                  const bool whole, vector s, requantizer *z)
 {
     const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s.count);
     s.sum = whole ? load_lanes(z->acc) : read_lanes(z->acc, s.count);
@@ -144,8 +144,8 @@ INLINE void requantize_vector(const bool masked, const bool ranged, const bool a
 
 /* Makes codes of rows of accumulators (oct_requant), sixteen channels at a time. masked, ranged, added: with the bits
  * of the gradient's mask, with the range of v, with a second addend; floor and six: the clips of the activation. */
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
-                          const oct_acc_rows *r, const oct_requant *q)
+OCT_INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
+                              const oct_acc_rows *r, const oct_requant *q)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
     requantizer z = {.constants = coder_of(q, r->y),

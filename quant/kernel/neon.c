@@ -13,21 +13,21 @@ typedef struct halves {
     int16x8_t low, high;
 } halves;
 
-INLINE int16x4_t broadcast(const char *at)
+OCT_INLINE int16x4_t broadcast(const char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);
     return vget_low_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(word))));
 }
 
-INLINE halves load_tile(const char *at)
+OCT_INLINE halves load_tile(const char *at)
 {
     const int16_t *w = (const int16_t *)(const void *)at;
     return (halves){vld1q_s16(w), vld1q_s16(w + 8)};
 }
 
 /* Adds the products of four codes with their weights in four columns. */
-INLINE int32x4_t add_products(int32x4_t sum, int16x4_t codes, halves w)
+OCT_INLINE int32x4_t add_products(int32x4_t sum, int16x4_t codes, halves w)
 {
     sum = vmlal_lane_s16(sum, vget_low_s16(w.low), codes, 0);
     sum = vmlal_lane_s16(sum, vget_high_s16(w.low), codes, 1);
@@ -45,7 +45,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 }
 
 /* Interleaves 16 channels of two lines as pairs of 16-bit numbers. */
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const uint8x16_t a = load_codes(at[0], count), b = load_codes(at[1], count);
     uint16_t *to = (uint16_t *)(void *)out;
@@ -54,7 +54,7 @@ INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 }
 
 /* Adds to the sum of each of four channels the two products of its pair of 16-bit codes and weights. */
-INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
+OCT_INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
 {
     const int16x8_t x = vld1q_s16((const int16_t *)(const void *)codes);
     const int16x8_t y = vld1q_s16((const int16_t *)(const void *)w);
@@ -75,7 +75,7 @@ INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
 #define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, codes, w)
 #include "quant/kernel/simd_table.h"
 
-INLINE int16x4_t broadcast_pair(const char *at)
+OCT_INLINE int16x4_t broadcast_pair(const char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);

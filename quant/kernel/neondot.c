@@ -10,38 +10,38 @@
 
 enum { COLUMNS = LANES, TILE_BYTES = COLUMNS * OCT_WORD };
 
-INLINE int8x16_t less_128(uint8x16_t codes)
+OCT_INLINE int8x16_t less_128(uint8x16_t codes)
 {
     return vreinterpretq_s8_u8(veorq_u8(codes, vdupq_n_u8(0x80)));
 }
 
-INLINE int8x16_t broadcast(const char *at)
+OCT_INLINE int8x16_t broadcast(const char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);
     return less_128(vreinterpretq_u8_u32(vdupq_n_u32(word)));
 }
 
-INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, int8x16_t w)
+OCT_INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, int8x16_t w)
 {
     return vdotq_s32(sum, codes, w);
 }
 
 /* Adds -128 times the weights of each column. */
-INLINE int32x4_t add_rest(int32x4_t rest, int8x16_t w)
+OCT_INLINE int32x4_t add_rest(int32x4_t rest, int8x16_t w)
 {
     return vdotq_s32(rest, w, vdupq_n_s8(-128));
 }
 
 /* Interleaves 16 channels of four lines, as code - 128. */
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     vst4q_s8(out, ((int8x16x4_t){
                       {less_128(load_codes(at[0], count)), less_128(load_codes(at[1], count)),
                        less_128(load_codes(at[2], count)), less_128(load_codes(at[3], count))}}));
 }
 
-INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *at)
+OCT_INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *at)
 {
     const int8x16_t w = vld1q_s8(at);
     const int32x4_t rest = add_rest(vdupq_n_s32(0), w);

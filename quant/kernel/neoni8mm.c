@@ -19,20 +19,20 @@ typedef struct weights {
 } weights;
 
 /* Loads one or two words of a row. */
-INLINE uint64_t load_words(const char *at, const int words)
+OCT_INLINE uint64_t load_words(const char *at, const int words)
 {
     uint64_t codes = 0;
     memcpy(&codes, at, (size_t)words * OCT_WORD);
     return codes;
 }
 
-INLINE uint8x16_t words_of_two(const char *at, const char *next, const int words)
+OCT_INLINE uint8x16_t words_of_two(const char *at, const char *next, const int words)
 {
     return vreinterpretq_u8_u64(
         vcombine_u64(vcreate_u64(load_words(at, words)), vcreate_u64(load_words(next, words))));
 }
 
-INLINE weights load_tiles(const char *at, const int words)
+OCT_INLINE weights load_tiles(const char *at, const int words)
 {
     const int32_t *w = (const int32_t *)(const void *)at;
     const int32x4_t first = vld1q_s32(w);
@@ -41,32 +41,32 @@ INLINE weights load_tiles(const char *at, const int words)
                      vreinterpretq_s8_s32(vzip2q_s32(first, second))};
 }
 
-INLINE sums multiply(sums sum, uint8x16_t codes, weights w)
+OCT_INLINE sums multiply(sums sum, uint8x16_t codes, weights w)
 {
     return (sums){vusmmlaq_s32(sum.left, codes, w.left), vusmmlaq_s32(sum.right, codes, w.right)};
 }
 
-INLINE sums combine(lanes first, lanes second)
+OCT_INLINE sums combine(lanes first, lanes second)
 {
     return (sums){vcombine_s32(vget_low_s32(first), vget_low_s32(second)),
                   vcombine_s32(vget_high_s32(first), vget_high_s32(second))};
 }
 
-INLINE lanes split(sums sum, const int row)
+OCT_INLINE lanes split(sums sum, const int row)
 {
     return row == 0 ? vcombine_s32(vget_low_s32(sum.left), vget_low_s32(sum.right))
                     : vcombine_s32(vget_high_s32(sum.left), vget_high_s32(sum.right));
 }
 
 /* Interleaves 16 channels of four lines. */
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     vst4q_u8((uint8_t *)out,
              ((uint8x16x4_t){{load_codes(at[0], count), load_codes(at[1], count),
                               load_codes(at[2], count), load_codes(at[3], count)}}));
 }
 
-INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *w)
+OCT_INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *w)
 {
     return vusdotq_s32(sum, vreinterpretq_u8_s8(vld1q_s8(codes)), vld1q_s8(w));
 }

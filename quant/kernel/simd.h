@@ -1,6 +1,7 @@
 /* What the SIMD variants share: a copy of the requantizer for each kind of call, and the vectors of 512 bits. Those of 256 bits and of NEON are in vectors.h. */
 #pragma once
 
+#include "core/base/cpu.h"
 #include "core/product/product.h"
 #include "quant/kernel/requant.h"
 
@@ -29,30 +30,28 @@
 #ifdef OCT_SIMD_512 /* vectors of 512 bits: sixteen sums, and how they become codes */
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { COLUMNS = 16 };
 
 /* Sums are vectors of int32 by type too: as __m512i, whose elements have 64 bits, the compiler holds
  * each of them in two registers and spills. */
 typedef int32_t lanes __attribute__((vector_size(64)));
 
-INLINE __mmask16 first_lanes(int64_t count)
+OCT_INLINE __mmask16 first_lanes(int64_t count)
 {
     return (__mmask16)(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
-INLINE lanes load_lanes(const void *at)
+OCT_INLINE lanes load_lanes(const void *at)
 {
     return (lanes)_mm512_loadu_si512(at);
 }
 
-INLINE lanes read_lanes(const int32_t *acc, int64_t count)
+OCT_INLINE lanes read_lanes(const int32_t *acc, int64_t count)
 {
     return (lanes)_mm512_maskz_loadu_epi32(first_lanes(count), acc);
 }
 
-INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
+OCT_INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
 {
     _mm512_mask_storeu_epi32(acc, first_lanes(count), (__m512i)sum);
 }
@@ -93,7 +92,7 @@ typedef struct vector {
 } vector;
 
 /* Returns v = (sum + bias) * multiplier, plus the addend, of up to 16 channels (whole: of 16), as oct_requant. */
-INLINE __m512 values_of(const coder *z, const bool whole, const bool added, const vector *s)
+OCT_INLINE __m512 values_of(const coder *z, const bool whole, const bool added, const vector *s)
 {
     const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s->count);
     const __m512i bias = whole ? _mm512_loadu_si512(z->bias + s->channel)
@@ -111,14 +110,14 @@ INLINE __m512 values_of(const coder *z, const bool whole, const bool added, cons
 
 /* Values become logical codes, but for the lower bound. Conversion rounds half to even; what is too small
  * for it, or not a number, becomes the least int32. */
-INLINE __m512i round_values(const coder *z, __m512 v)
+OCT_INLINE __m512i round_values(const coder *z, __m512 v)
 {
     return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
 }
 
 /* Rounds sums to logical codes (code - zero_point); `to`: where its codes will be gives the place of its addend. */
-INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes sum,
-                          int64_t channel, const uint8_t *to)
+OCT_INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes sum,
+                              int64_t channel, const uint8_t *to)
 {
     vector s = {.sum = sum, .channel = channel, .count = count};
     if (!z->addend) return round_values(z, values_of(z, whole, false, &s));
@@ -128,7 +127,7 @@ INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes
 
 /* Makes codes of the logical codes of four vectors. Packing saturates, and works inside 128-bit
  * lanes, which are put in order last. */
-INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i d)
+OCT_INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i d)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i ab = _mm512_adds_epi16(_mm512_packs_epi32(a, b), z->zero_point);
@@ -138,14 +137,14 @@ INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i
 }
 
 /* Makes the codes of one vector alone. Nothing overflows: zero points are not negative. */
-INLINE __m128i codes_of_one(const coder *z, __m512i a)
+OCT_INLINE __m128i codes_of_one(const coder *z, __m512i a)
 {
     const __m512i code = _mm512_add_epi32(a, z->zero_point32);
     return _mm512_cvtepi32_epi8(_mm512_max_epi32(code, z->lo_code32));
 }
 
 /* Stores the codes of 16 channels, or of the first `live` where no more exist. */
-INLINE void store_channels(uint8_t *to, int64_t live, __m128i codes)
+OCT_INLINE void store_channels(uint8_t *to, int64_t live, __m128i codes)
 {
     if (live >= COLUMNS)
         _mm_storeu_si128((__m128i *)(void *)to, codes);
@@ -154,7 +153,7 @@ INLINE void store_channels(uint8_t *to, int64_t live, __m128i codes)
 }
 
 /* Stores the codes of one vector alone, of the `live` channels from `channel` on. */
-INLINE void store_vector(const coder *z, int64_t live, lanes sum, int64_t channel, uint8_t *to)
+OCT_INLINE void store_vector(const coder *z, int64_t live, lanes sum, int64_t channel, uint8_t *to)
 {
     const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, sum, channel, to)
                                             : logical_of(z, false, live, sum, channel, to);
@@ -162,7 +161,7 @@ INLINE void store_vector(const coder *z, int64_t live, lanes sum, int64_t channe
 }
 
 /* Stores the codes of 2, 3 or 4 vectors of 16 channels. */
-INLINE void store_whole_vectors(const int vectors, uint8_t *to, __m512i codes)
+OCT_INLINE void store_whole_vectors(const int vectors, uint8_t *to, __m512i codes)
 {
     if (vectors == 4) {
         _mm512_storeu_si512(to, codes);
@@ -174,8 +173,8 @@ INLINE void store_whole_vectors(const int vectors, uint8_t *to, __m512i codes)
 }
 
 /* Turns a row's sums of 1 to 4 panels (16 columns each; the last may have fewer) into codes and stores them. */
-INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
-                      lanes s1, lanes s2, lanes s3)
+OCT_INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to,
+                          lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const coder *z = p->epilogue;
     const int64_t left = p->n - column;

@@ -84,8 +84,8 @@ static void interleave_group(const channel_block *b, int64_t group)
 }
 
 /* Ends the sums of `positions` neighbours, 1 or 4, of a vector of channels; element `at` is the first. */
-INLINE void end_positions(const oct_depthwise *d, const int positions, int64_t channel, int64_t at,
-                          lanes s0, lanes s1, lanes s2, lanes s3)
+OCT_INLINE void end_positions(const oct_depthwise *d, const int positions, int64_t channel,
+                              int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const int64_t live = d->channels - channel;
     if (d->epilogue) {
@@ -101,9 +101,9 @@ INLINE void end_positions(const oct_depthwise *d, const int positions, int64_t c
 }
 
 /* Sums `positions` neighbours of one line of output or, if `pair`, of two, each over `columns` words. */
-INLINE void sum_positions(const channel_block *b, const int positions, const bool pair,
-                          const int64_t columns, const int8_t *codes, const int8_t *w, int64_t x,
-                          int64_t channel)
+OCT_INLINE void sum_positions(const channel_block *b, const int positions, const bool pair,
+                              const int64_t columns, const int8_t *codes, const int8_t *w,
+                              int64_t x, int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int64_t apart = d->stride * b->groups * DEPTHWISE_BYTES, at = x * d->channels + channel;
@@ -131,8 +131,8 @@ INLINE void sum_positions(const channel_block *b, const int positions, const boo
 }
 
 /* Sums all positions of a vector of channels. pair and columns are known to the compiler where they are common. */
-INLINE void sum_vector(const channel_block *b, const bool pair, const int64_t columns,
-                       int64_t channel)
+OCT_INLINE void sum_vector(const channel_block *b, const bool pair, const int64_t columns,
+                           int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int8_t *const w =
@@ -200,8 +200,8 @@ static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 #include "core/product/panel.h"
 
 /* A product whose sums become codes finds the coder of a call in `epilogue`, as depthwise does. */
-INLINE void multiply_to_codes(oct_product_fn *product_to_codes, const oct_product *p,
-                              const oct_requant *q)
+OCT_INLINE void multiply_to_codes(oct_product_fn *product_to_codes, const oct_product *p,
+                                  const oct_requant *q)
 {
     const coder z = coder_of(q, p->acc);
     oct_product with_coder = *p;

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Each kind of vectors has
  *     lanes, floats, bytes          LANES sums; as many values; four times as many codes
  *     read_lanes, write_lanes       of the first count sums, which may be more than LANES
@@ -28,24 +26,24 @@ typedef int32_t lanes __attribute__((vector_size(32)));
 typedef __m256 floats;
 typedef __m256i bytes;
 
-INLINE __m256i load(const void *at)
+OCT_INLINE __m256i load(const void *at)
 {
     return _mm256_loadu_si256((const __m256i *)at);
 }
 
-INLINE __m256i first_lanes(int64_t count)
+OCT_INLINE __m256i first_lanes(int64_t count)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < LANES ? (int)count : LANES), lane);
 }
 
-INLINE lanes read_lanes(const int32_t *acc, int64_t count)
+OCT_INLINE lanes read_lanes(const int32_t *acc, int64_t count)
 {
     return count >= LANES ? (lanes)load(acc)
                           : (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
 }
 
-INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
+OCT_INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
 {
     if (count >= LANES)
         _mm256_storeu_si256((__m256i *)(void *)acc, (__m256i)sum);
@@ -60,7 +58,7 @@ typedef struct coder {
     __m256i addend_zero, zero_point, lo_code; /* in 32, 16 and 8 bits */
 } coder;
 
-INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
+OCT_INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
 {
     return (coder){.q = q,
                    .codes = codes,
@@ -71,8 +69,8 @@ INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
                    .lo_code = _mm256_set1_epi8((int8_t)(q->lo + q->zero_point))};
 }
 
-INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t channel,
-                        const uint8_t *to)
+OCT_INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t channel,
+                            const uint8_t *to)
 {
     const __m256i biased = _mm256_add_epi32((__m256i)sum, load(z->q->bias + channel));
     const __m256 multiplier = _mm256_loadu_ps(z->q->multiplier + channel);
@@ -86,7 +84,7 @@ INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t cha
 
 /* Conversion rounds half to even; what is too small for it, or not a number, becomes the least int32. Packing
  * saturates, and works inside 128-bit lanes, which are put in order last. */
-INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
+OCT_INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
 {
 #define LOGICAL(v) _mm256_cvtps_epi32(_mm256_min_ps(z->hi, v))
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -97,23 +95,23 @@ INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
 #undef LOGICAL
 }
 
-INLINE void store_codes(uint8_t *to, bytes codes, const int i)
+OCT_INLINE void store_codes(uint8_t *to, bytes codes, const int i)
 {
     const int64_t eight = codes[i];
     memcpy(to, &eight, sizeof eight);
 }
 
-INLINE floats larger(floats a, floats b)
+OCT_INLINE floats larger(floats a, floats b)
 {
     return _mm256_max_ps(a, b);
 }
 
-INLINE floats smaller(floats a, floats b)
+OCT_INLINE floats smaller(floats a, floats b)
 {
     return _mm256_min_ps(a, b);
 }
 
-INLINE uint32_t pass_of(floats v, floats lo, floats hi, floats floor, floats six)
+OCT_INLINE uint32_t pass_of(floats v, floats lo, floats hi, floats floor, floats six)
 {
     const __m256 r = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m256 inside =
@@ -130,7 +128,7 @@ typedef int32x4_t lanes;
 typedef float32x4_t floats;
 typedef uint8x16_t bytes;
 
-INLINE lanes read_lanes(const int32_t *acc, int64_t count)
+OCT_INLINE lanes read_lanes(const int32_t *acc, int64_t count)
 {
     int32_t four[LANES] = {0};
     if (count >= LANES) return vld1q_s32(acc);
@@ -139,7 +137,7 @@ INLINE lanes read_lanes(const int32_t *acc, int64_t count)
     return vld1q_s32(four);
 }
 
-INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
+OCT_INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
 {
     int32_t four[LANES];
     if (count >= LANES) {
@@ -152,7 +150,7 @@ INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
 }
 
 /* Loads 16 codes; only the first count exist. */
-INLINE bytes load_codes(const uint8_t *at, int64_t count)
+OCT_INLINE bytes load_codes(const uint8_t *at, int64_t count)
 {
     uint8_t codes[16] = {0};
     if (count >= 16) return vld1q_u8(at);
@@ -167,7 +165,7 @@ typedef struct coder {
     int32x4_t zero_point;
 } coder;
 
-INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
+OCT_INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
 {
     return (coder){.q = q,
                    .codes = codes,
@@ -176,8 +174,8 @@ INLINE coder coder_of(const oct_requant *q, const uint8_t *codes)
                    .zero_point = vdupq_n_s32(q->zero_point)};
 }
 
-INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t channel,
-                        const uint8_t *to)
+OCT_INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t channel,
+                            const uint8_t *to)
 {
     const int32x4_t biased = vaddq_s32(sum, vld1q_s32(z->q->bias + channel));
     const float32x4_t v = vmulq_f32(vcvtq_f32_s32(biased), vld1q_f32(z->q->multiplier + channel));
@@ -191,7 +189,7 @@ INLINE floats values_of(const coder *z, const bool added, lanes sum, int64_t cha
 }
 
 /* Of a number and what is none the larger is the number: codes of the latter are the least. */
-INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
+OCT_INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
 {
 #define CODE(v)                                                                                    \
     vreinterpretq_u16_s32(                                                                         \
@@ -201,23 +199,23 @@ INLINE bytes codes_of(const coder *z, floats a, floats b, floats c, floats d)
 #undef CODE
 }
 
-INLINE void store_codes(uint8_t *to, bytes codes, const int i)
+OCT_INLINE void store_codes(uint8_t *to, bytes codes, const int i)
 {
     const uint32_t four = vreinterpretq_u32_u8(codes)[i];
     memcpy(to, &four, sizeof four);
 }
 
-INLINE floats larger(floats a, floats b)
+OCT_INLINE floats larger(floats a, floats b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
 
-INLINE floats smaller(floats a, floats b)
+OCT_INLINE floats smaller(floats a, floats b)
 {
     return vbslq_f32(vcltq_f32(a, b), a, b);
 }
 
-INLINE uint32_t pass_of(floats v, floats lo, floats hi, floats floor, floats six)
+OCT_INLINE uint32_t pass_of(floats v, floats lo, floats hi, floats floor, floats six)
 {
     const uint32x4_t bit = {1, 2, 4, 8};
     const float32x4_t r = vrndnq_f32(v);
@@ -233,7 +231,7 @@ typedef struct place {
     uint8_t *to;
 } place;
 
-INLINE floats values_at(const coder *z, lanes sum, place at)
+OCT_INLINE floats values_at(const coder *z, lanes sum, place at)
 {
     return z->q->addend ? values_of(z, true, sum, at.channel, at.to)
                         : values_of(z, false, sum, at.channel, at.to);
@@ -251,8 +249,8 @@ static __attribute__((noinline)) void store_few(const coder *z, lanes sum, place
 }
 
 /* Makes codes of 1 to 4 vectors of sums. From one to the next there are `channels` channels and `step` codes. */
-INLINE void store_vectors(const int vectors, const coder *z, place at, const int64_t channels,
-                          int64_t step, lanes s0, lanes s1, lanes s2, lanes s3)
+OCT_INLINE void store_vectors(const int vectors, const coder *z, place at, const int64_t channels,
+                              int64_t step, lanes s0, lanes s1, lanes s2, lanes s3)
 {
 #define PLACE(i) ((place){at.channel + (i)*channels, at.left - (i)*channels, at.to + (i)*step})
 #define VALUES(i) values_at(z, s##i, PLACE(i))
@@ -279,16 +277,16 @@ INLINE void store_vectors(const int vectors, const coder *z, place at, const int
 }
 
 /* PANEL_STORE (core/product/panel.h). */
-INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
-                      lanes s1, lanes s2, lanes s3)
+OCT_INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to,
+                          lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const place at = {column, p->n - column, to};
     store_vectors(panels, p->epilogue, at, LANES, LANES, s0, s1, s2, s3);
 }
 
 /* Codes of the sums of 1 or 4 positions, of LANES channels from `channel` on; element `at` is the first (simd_table.h). */
-INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
-                            int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
+OCT_INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
+                                int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {
     const place first = {channel, d->channels - channel, d->codes + at};
     store_vectors(positions, d->epilogue, first, 0, d->channels, s0, s1, s2, s3);
@@ -303,7 +301,7 @@ typedef struct requantizer {
     oct_bit_writer bits;
 } requantizer;
 
-INLINE floats everywhere(float value)
+OCT_INLINE floats everywhere(float value)
 {
     return (floats){0} + value;
 }
@@ -314,8 +312,8 @@ typedef struct made {
 } made;
 
 /* Requantizes 1, 2 or 4 vectors of neighbouring accumulators. */
-INLINE void requantize_vectors(const int vectors, const made kind, const int32_t *acc,
-                               int64_t channel, uint8_t *to, requantizer *z)
+OCT_INLINE void requantize_vectors(const int vectors, const made kind, const int32_t *acc,
+                                   int64_t channel, uint8_t *to, requantizer *z)
 {
     floats v[4];
     for (int i = 0; i < vectors; i++)
@@ -340,8 +338,8 @@ INLINE void requantize_vectors(const int vectors, const made kind, const int32_t
 }
 
 /* The same of one accumulator, whose code is code i of the call. */
-INLINE void requantize_one(const made kind, int32_t acc, int64_t channel, int64_t i, uint8_t *to,
-                           requantizer *z)
+OCT_INLINE void requantize_one(const made kind, int32_t acc, int64_t channel, int64_t i,
+                               uint8_t *to, requantizer *z)
 {
     const float v = oct_requant_value(z->constants.q, i, channel, acc);
     bool pass;
@@ -354,8 +352,8 @@ INLINE void requantize_one(const made kind, int32_t acc, int64_t channel, int64_
 }
 
 /* Makes codes of rows of accumulators (oct_requant). */
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
-                          const oct_acc_rows *rows, const oct_requant *q)
+OCT_INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
+                              const oct_acc_rows *rows, const oct_requant *q)
 {
     const int64_t n = rows->n;
     const int32_t *acc = rows->acc;

@@ -12,21 +12,21 @@
 
 enum { COLUMNS = 8, TILE_BYTES = COLUMNS * OCT_WORD };
 
-INLINE lanes broadcast(const char *at)
+OCT_INLINE lanes broadcast(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
     return (lanes)_mm256_set1_epi32(word);
 }
 
-INLINE lanes add_products(lanes sum, lanes codes, lanes w)
+OCT_INLINE lanes add_products(lanes sum, lanes codes, lanes w)
 {
     return (lanes)VNNI256_MADD((__m256i)sum, (__m256i)codes, (__m256i)w);
 }
 
 /* Loads 32 codes; only the first count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
  * groups of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
-INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
+OCT_INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
 {
     uint8_t codes[32] = {0};
     if (count < 32) at = memcpy(codes, at, (size_t)count);
@@ -34,7 +34,7 @@ INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
     return _mm256_permutevar8x32_epi32(load(at), order);
 }
 
-INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
+OCT_INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m256i a = codes_by_lane(at[0], count), b = codes_by_lane(at[1], count);
     const __m256i c = codes_by_lane(at[2], count), d = codes_by_lane(at[3], count);

@@ -43,7 +43,7 @@ static oct_status check_scales(const oct_module *self, const oct_program *progra
     const float y = oct_step_output(program, step)->q.scale;
     const oct_target *target = ((const oct_quantized *)self)->target;
     const char *op = subtracts(self) ? oct_sub_type.name : oct_add_type.name;
-    if (self->training || !oct_target_lists(target->one_scale, op)) return OCT_OK;
+    if (self->training || !oct_list_has(target->one_scale, op)) return OCT_OK;
     OCT_CHECK(
         a == y && b == y, OCT_PREPARE,
         "target %s adds values of one scale, but the inputs have %.9g and %.9g and the output "

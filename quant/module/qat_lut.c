@@ -145,7 +145,7 @@ static void compute_values(lut *m, oct_qparams x)
 static oct_fixed_function fixed_function_of(const lut *m)
 {
     const oct_module_type *type = m->function->type;
-    if (!m->q.target || !oct_target_lists(m->q.target->fixed_functions, type->name))
+    if (!m->q.target || !oct_list_has(m->q.target->fixed_functions, type->name))
         return OCT_FIXED_FUNCTIONS;
     return type == &oct_tanh_type ? OCT_FIXED_TANH : OCT_FIXED_LOGISTIC;
 }

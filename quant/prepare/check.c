@@ -76,7 +76,7 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
                     "quant.batch_norm: live)",
                     name.text);
     if (folds) return;
-    if (layer && oct_target_lists(plan->target->per_tensor, layer->type->name))
+    if (layer && oct_list_has(plan->target->per_tensor, layer->type->name))
         OCT_PROBLEM(
             plan,
             "%s: target %s has one scale for all weights of such a layer, and a live batch "

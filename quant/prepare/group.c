@@ -69,7 +69,7 @@ static void share_with_inputs(oct_prepare_plan *plan, int64_t i)
     bool target_shares = false; /* it computes a member with one scale for inputs and output */
     for (int m = 0; m < p->num_members; m++)
         target_shares |=
-            oct_target_lists(plan->target->one_scale, oct_prepare_type(plan, p->member[m]));
+            oct_list_has(plan->target->one_scale, oct_prepare_type(plan, p->member[m]));
     if (!shares && !target_shares) return;
     const oct_graph_node *node = &plan->graph->nodes[i];
     for (int mode = 0; mode < OCT_MODES; mode++)

@@ -193,7 +193,7 @@ static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
     if (plan->target->float_outputs &&
-        !oct_target_lists(plan->target->float_outputs, oct_prepare_type(plan, p->member[0])))
+        !oct_list_has(plan->target->float_outputs, oct_prepare_type(plan, p->member[0])))
         return false;
     const oct_module *called = plan->graph->nodes[at].called;
     if (p->role == OCT_ROLE_FUSED && called->type == &oct_qat_conv_type)

@@ -62,7 +62,7 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
     p->num_members = 1;
     p->type = node->called ? node->called->type : oct_module_type_find(node->op);
     p->rule = p->type ? oct_quant_rule_find(p->type) : NULL;
-    p->fixed_scale = p->rule && oct_target_lists(plan->target->fixed_functions, p->type->name);
+    p->fixed_scale = p->rule && oct_list_has(plan->target->fixed_functions, p->type->name);
     p->role = role_of(node, p);
     p->parent = node->called ? node->called->parent : node->caller;
     const bool generates = plan->options->method != OCT_METHOD_EAGER;
@@ -194,7 +194,7 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
         p->eligible = true;
         return OCT_OK;
     }
-    if (oct_target_lists(plan->target->no_ops, op))
+    if (oct_list_has(plan->target->no_ops, op))
         return oct_prepare_note(p, "stays float: target %s cannot run %s", plan->target->name, op);
     const char *why = oct_target_refuses(plan->target, op, &node->args);
     if (why)

@@ -25,13 +25,6 @@ const oct_target *oct_target_find(const char *name)
     return oct_registry_find(&oct_target_id_table, name);
 }
 
-bool oct_target_lists(const char *const *names, const char *name)
-{
-    for (; names && *names; names++)
-        if (strcmp(*names, name) == 0) return true;
-    return false;
-}
-
 const char *oct_target_refuses(const oct_target *target, const char *op, const oct_op_args *args)
 {
     oct_pool_geometry g;

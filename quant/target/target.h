@@ -72,11 +72,9 @@ extern const oct_registry oct_target_id_table;
 
 const oct_target *oct_target_find(const char *name); /* NULL */
 const oct_target *oct_target_at(size_t i);           /* of an oct_target_id */
-/* Whether a list that ends with NULL, or is NULL, has a name. */
-bool oct_target_lists(const char *const *names, const char *name);
 static inline bool oct_target_fuses(const oct_target *target, const char *fusion)
 {
-    return !oct_target_lists(target->no_fusions, fusion);
+    return !oct_list_has(target->no_fusions, fusion);
 }
 /* Says why the target cannot run a quantized op with these arguments though it runs others; NULL: it can. */
 const char *oct_target_refuses(const oct_target *target, const char *op, const oct_op_args *args);

@@ -19,8 +19,6 @@ typedef int32_t s32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double f64x4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef double f64x8 __attribute__((vector_size(64)));
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* What loops are compiled for, so that they ask nothing in between. */
 typedef struct variant {
     bool values; /* x^ is there as values; otherwise it comes from accumulators */
@@ -29,7 +27,7 @@ typedef struct variant {
 } variant;
 
 /* Clears those of eight elements whose bits, the lowest eight, are 0. */
-INLINE f32x8 clip(int32_t bits, f32x8 grad)
+OCT_INLINE f32x8 clip(int32_t bits, f32x8 grad)
 {
     const s32x8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
     return (f32x8)((s32x8)grad & ((bit & bits) == bit));
@@ -42,7 +40,7 @@ typedef struct normalizer {
 } normalizer;
 
 /* Loads the constants of x^ = (acc - offset) * scale + shift for eight channels from c on. */
-INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, int64_t c)
+OCT_INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, int64_t c)
 {
     normalizer f = {0};
     if (kind.values) return f;
@@ -55,8 +53,8 @@ INLINE normalizer read_normalizer(const variant kind, const oct_normalized *x, i
 /* Returns eight elements of x^, the normalized input: stored, or made again from accumulators. Here as below the next
  * elements, `ahead` of these, are prefetched: loops take the rows
  * some channels at a time, so addresses are too far apart for the hardware prefetcher. */
-INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const normalizer *f,
-                           int64_t ahead, int64_t i)
+OCT_INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const normalizer *f,
+                               int64_t ahead, int64_t i)
 {
     if (kind.values) return *(const f32x8 *)(x->values + i);
     __builtin_prefetch(x->acc + ahead + i);
@@ -64,14 +62,14 @@ INLINE f32x8 normalized_at(const variant kind, const oct_normalized *x, const no
            f->shift;
 }
 
-INLINE float normalized_scalar(const oct_normalized *x, int64_t c, int64_t i)
+OCT_INLINE float normalized_scalar(const oct_normalized *x, int64_t c, int64_t i)
 {
     if (x->values) return x->values[i];
     return (float)(x->acc[i] - x->offset[c]) * x->scale[c] + x->shift[c];
 }
 
 /* Returns eight gradients, 0 where the mask says that the output was clipped; their bits may be in two bytes. */
-INLINE f32x8 grad_at(const variant kind, const oct_norm_rows *r, int64_t ahead, int64_t i)
+OCT_INLINE f32x8 grad_at(const variant kind, const oct_norm_rows *r, int64_t ahead, int64_t i)
 {
     const f32x8 grad = *(const f32x8 *)(r->grad + i);
     const uint64_t bit = (uint64_t)(r->first + i);
@@ -83,14 +81,14 @@ INLINE f32x8 grad_at(const variant kind, const oct_norm_rows *r, int64_t ahead, 
     return clip(two >> bit % 8, grad);
 }
 
-INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
+OCT_INLINE float grad_scalar(const oct_norm_rows *r, int64_t i)
 {
     const int64_t bit = r->first + i;
     return !r->mask || (r->mask[bit / 8] >> bit % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
 /* Raises eight bits of magnitudes to those of values. */
-INLINE s32x8 raise(s32x8 most, f32x8 v)
+OCT_INLINE s32x8 raise(s32x8 most, f32x8 v)
 {
     const s32x8 bits = (s32x8)v & INT32_MAX;
     for (int i = 0; i < 8; i++)
@@ -116,15 +114,15 @@ typedef struct channel_sums {
     s32x8 most_grad, most_normalized;
 } channel_sums;
 
-INLINE f64x4 half_of(f64x8 v, const int half)
+OCT_INLINE f64x4 half_of(f64x8 v, const int half)
 {
     return half == 0 ? __builtin_shufflevector(v, v, 0, 1, 2, 3)
                      : __builtin_shufflevector(v, v, 4, 5, 6, 7);
 }
 
 /* Adds eight channels of all rows from channel c on to total (2, n), and raises most (2, n). */
-INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
-                           double *total, int32_t *most)
+OCT_INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
+                               double *total, int32_t *most)
 {
     const int64_t end = r->rows * n;
     const normalizer f = read_normalizer(kind, &r->normalized, c);
@@ -157,8 +155,8 @@ INLINE void sum_8_channels(const variant kind, const oct_norm_rows *r, int64_t n
 }
 
 /* The same of one channel. */
-INLINE void sum_channel(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
-                        double *total, int32_t *most)
+OCT_INLINE void sum_channel(const variant kind, const oct_norm_rows *r, int64_t n, int64_t c,
+                            double *total, int32_t *most)
 {
     for (int64_t i = c; i < r->rows * n; i += n) {
         const float g = grad_scalar(r, i), x = normalized_scalar(&r->normalized, c, i);
@@ -171,8 +169,8 @@ INLINE void sum_channel(const variant kind, const oct_norm_rows *r, int64_t n, i
 }
 
 /* Adds sums over rows to total (2, n), and raises most: of eight channels at once, then of one. */
-INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total,
-                     int32_t *most)
+OCT_INLINE void sum_rows(const variant kind, const oct_norm_rows *r, int64_t n, double *total,
+                         int32_t *most)
 {
     int64_t c = r->first_channel;
     for (; c + 8 <= r->end_channel; c += 8)
@@ -365,8 +363,8 @@ void oct_norm_grad_begin(oct_context *cx, oct_grad_sweep *s)
 }
 
 /* Writes gain * (g - mean - x^ dot), the gradient of batch norm's input, times factor: of 8 channels, then of one. */
-INLINE void live_rows(const variant kind, const oct_norm_grad *v, const oct_norm_rows *r,
-                      const float *factor, bool clips, float *out)
+OCT_INLINE void live_rows(const variant kind, const oct_norm_grad *v, const oct_norm_rows *r,
+                          const float *factor, bool clips, float *out)
 {
     const int64_t n = v->n, end = r->rows * n;
     int64_t c = 0;

@@ -311,7 +311,7 @@ oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_k
                                          const oct_target *target)
 {
     oct_weight_fake_quant *wq;
-    const bool by_target = oct_target_lists(target->per_tensor, m->layer->type->name);
+    const bool by_target = oct_list_has(target->per_tensor, m->layer->type->name);
     const bool shift = oct_requantizer_shifts(target->requantizer);
     OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
     if (!kind) kind = &oct_fake_quant_affine;
