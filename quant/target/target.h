@@ -49,7 +49,7 @@ typedef struct oct_target {
     /* Layers whose weights have one scale, whatever their fake-quant is; the others have one per output channel
      * unless their fake-quant says otherwise. NULL: none. */
     const char *const *per_tensor;
-    /* Functions whose codes are those of quant/kernel/fixed_function.h, sigmoid and tanh, where they have the output of
+    /* Functions whose codes are those of oct_fixed_function_table, sigmoid and tanh, where they have the output of
      * that, which prepare gives them. NULL: none; they are tables of the real function. */
     const char *const *fixed_functions;
     /* Of what a layer makes, and of a sum or difference of two values. */
