@@ -235,7 +235,10 @@ void *oct_arena_borrow(oct_arena *arena, size_t bytes)
 /* Frees a block that has memory of its own because the base had no room for it. */
 static void free_alone(oct_arena *arena, block *head)
 {
-    *(head->above ? &head->above->below : &arena->alone) = head->below;
+    if (head->above)
+        head->above->below = head->below;
+    else
+        arena->alone = head->below;
     if (head->below) head->below->above = head->above;
     arena->overflow -= head->missing;
     oct_free(&head);

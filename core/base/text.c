@@ -193,11 +193,15 @@ int32_t oct_utf8(const char *text, const char *end, size_t *bytes)
 {
     static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *s = (const unsigned char *)text;
-    const size_t n =
-        (size_t)__builtin_clz(~((unsigned)s[0] << 24)); /* the one bits that it begins with */
+    size_t n = s[0] < 0x80   ? 1
+               : s[0] < 0xc0 ? 0
+               : s[0] < 0xe0 ? 2
+               : s[0] < 0xf0 ? 3
+               : s[0] < 0xf8 ? 4
+                             : 0;
     *bytes = 1;
-    if (n == 0) return s[0];
-    if (n == 1 || n > 4 || (size_t)(end - text) < n) return -1;
+    if (n == 1) return s[0];
+    if (n == 0 || (size_t)(end - text) < n) return -1;
     int32_t code = s[0] & (0x7f >> n);
     for (size_t i = 1; i < n; i++) {
         if ((s[i] & 0xc0) != 0x80) return -1;

@@ -42,10 +42,30 @@ static oct_tensor *activate(oct_context *cx, oct_tensor *x, const activation *fu
 }
 
 OCT_CLONES
+static void relu_values(int64_t n, const float *x, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = oct_bounded(OCT_BOUND_RELU, x[i]);
+}
+
+OCT_CLONES
 static void relu_mask_grad(int64_t n, const float *y, float *restrict grad)
 {
     for (int64_t i = 0; i < n; i++)
         grad[i] = y[i] <= 0.0F ? 0.0F : grad[i];
+}
+
+oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
+{
+    static const activation relu = {"relu", OCT_BOUND_RELU, relu_values, relu_mask_grad};
+    return activate(cx, x, &relu);
+}
+
+OCT_CLONES
+static void relu6_values(int64_t n, const float *x, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = oct_bounded(OCT_BOUND_RELU6, x[i]);
 }
 
 OCT_CLONES
@@ -57,19 +77,8 @@ static void relu6_mask_grad(int64_t n, const float *y, float *restrict grad)
     }
 }
 
-/* Defines the op of values that are bounded so; <id>_mask_grad is its gradient. */
-#define ACTIVATION(id, bound_of_values)                                                            \
-    OCT_CLONES                                                                                     \
-    static void id##_values(int64_t n, const float *x, float *restrict y)                          \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = oct_bounded(bound_of_values, x[i]);                                             \
-    }                                                                                              \
-    oct_tensor *oct_##id(oct_context *cx, oct_tensor *x)                                           \
-    {                                                                                              \
-        static const activation id = {#id, bound_of_values, id##_values, id##_mask_grad};          \
-        return activate(cx, x, &id);                                                               \
-    }
-
-ACTIVATION(relu, OCT_BOUND_RELU)
-ACTIVATION(relu6, OCT_BOUND_RELU6)
+oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
+{
+    static const activation relu6 = {"relu6", OCT_BOUND_RELU6, relu6_values, relu6_mask_grad};
+    return activate(cx, x, &relu6);
+}
