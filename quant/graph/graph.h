@@ -142,7 +142,8 @@ int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const
 /* Whether the forward does other things in training than in evaluation. */
 bool oct_graph_branches(const oct_graph *graph);
 
-/* The name of a call site or of what prepare puts there, as an argument of a message: oct_graph_node_text(node).text. */
+/* The name of a call site, or of what prepare puts there or asks a forward to do, as an argument of a message:
+ * oct_graph_node_text(node).text. */
 typedef struct oct_call_name {
     char text[640];
 } oct_call_name;

@@ -217,30 +217,44 @@ static void read_keys(const int64_t keys[KEYS], oct_layer_figures *f)
     memcpy(&f->reference.max_error, &keys[3], sizeof(double));
 }
 
+enum { COUNTS = OCT_SPREAD_BINS + 3 };
+
+/* Copies the counts of a step to `counts`, or back. */
+static void copy_counts(oct_layer_figures *f, int64_t counts[COUNTS], bool back)
+{
+    int64_t *const others[] = {&f->spread.unusual, &f->values, &f->clipped};
+    for (int i = 0; i < COUNTS; i++) {
+        int64_t *count = i < OCT_SPREAD_BINS ? &f->spread.count[i] : others[i - OCT_SPREAD_BINS];
+        if (back)
+            *count = counts[i];
+        else
+            counts[i] = *count;
+    }
+}
+
 /* Gives every rank the figures of all samples. */
 static oct_status reduce_figures(survey *s, const oct_collective *group)
 {
     const int64_t steps = s->program.count, numbers = steps * 2 * SUMS;
-    OCT_OWNED(oct_free) int64_t *keys = NULL;
+    OCT_OWNED(oct_free) int64_t *keys = NULL, *counts = NULL;
     OCT_OWNED(oct_free) oct_error_sums *total = NULL;
     oct_status status = oct_alloc(&keys, (size_t)steps * KEYS, sizeof *keys);
+    if (status == OCT_OK) status = oct_alloc(&counts, (size_t)steps * COUNTS, sizeof *counts);
     if (status == OCT_OK) status = oct_alloc(&total, (size_t)steps * 2, sizeof *total);
     OCT_TRY(group->agree(group, status));
-    OCT_ASSERT(keys && total);
+    OCT_ASSERT(keys && counts && total);
     for (int64_t i = 0; i < steps; i++)
         write_keys(&s->figures[i], keys + i * KEYS);
     OCT_TRY(group->max_i64(group, keys, steps * KEYS));
     for (int64_t i = 0; i < steps; i++) {
-        oct_layer_figures *f = &s->figures[i];
-        read_keys(keys + i * KEYS, f); /* bins are those of all ranks from here on */
-        OCT_TRY(oct_sum_i64(group, f->spread.count, OCT_SPREAD_BINS));
-        OCT_TRY(oct_sum_i64(group, &f->spread.unusual, 1));
-        OCT_TRY(oct_sum_i64(group, &f->values, 1));
-        OCT_TRY(oct_sum_i64(group, &f->clipped, 1));
+        read_keys(keys + i * KEYS, &s->figures[i]); /* bins are those of all ranks from here on */
+        copy_counts(&s->figures[i], counts + i * COUNTS, false);
     }
+    OCT_TRY(oct_sum_i64(group, counts, steps * COUNTS));
     oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
     OCT_TRY(group->tree_sum(group, &s->leaves, s->sums, numbers, sizeof(double), total));
     for (int64_t i = 0; i < steps; i++) {
+        copy_counts(&s->figures[i], counts + i * COUNTS, true);
         s->figures[i].same_weights.sums = total[2 * i];
         s->figures[i].reference.sums = total[2 * i + 1];
     }

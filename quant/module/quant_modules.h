@@ -27,7 +27,8 @@ typedef enum oct_activation {
     OCT_ACT_CLIP,
 } oct_activation;
 
-/* The beginning of every module that has a fake-quant for its output. */
+/* The beginning of every module that makes codes: those that hand on the qparams of their input (keeps_qparams of
+ * quantized_impl.h) have no fake-quant of their own. */
 typedef struct oct_quantized {
     oct_module base;
     /* Its child "fake_quant"; or another module's, borrowed, when two tensors share one quantizer;
@@ -38,7 +39,7 @@ typedef struct oct_quantized {
     oct_clip_args clip;        /* where OCT_ACT_CLIP cuts values; either may be infinite */
 } oct_quantized;
 
-/* Whether m begins with oct_quantized. */
+/* Whether m may have a fake-quant, its own or a borrowed one, so that it begins with oct_quantized. */
 static inline bool oct_is_quantized(const oct_module *m)
 {
     return m->type->quantized;
@@ -79,7 +80,7 @@ oct_status oct_moments_allreduce(oct_moments *moments, const oct_collective *gro
  * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
  * accumulators in double. Also, of the type oct_qat_batch_norm_type, a batch norm that follows no convolution (+ relu,
- * relu6 or clip). */
+ * relu6 or clip); functions of weights are for the others. */
 typedef struct oct_qat_conv {
     oct_quantized q;
     /* Child "conv" or "linear": the float module, which owns the weights; NULL: a batch norm on its own. */

@@ -42,7 +42,7 @@ typedef struct oct_quantized_op {
     oct_step_unit unit;
     /* One of two inputs may repeat (core/tensor/broadcast.h); then samples are the unit. */
     bool broadcasts;
-    bool keeps_qparams; /* the output has those of input 0, and no fake-quant */
+    bool keeps_qparams; /* the output has those of input 0, and no fake-quant of its own */
     /* Computes the same function of float inputs. */
     oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
     /* Fails the context unless codes of such an input can be taken; NULL: all inputs have one shape. */

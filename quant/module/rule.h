@@ -24,8 +24,8 @@ typedef struct oct_quant_rule {
     bool (*makes_negative)(const oct_op_args *args);
     /* The type of the quantized module, which begins with oct_quantized; NULL: the float module itself works on codes. */
     const oct_module_type *made;
-    /* Completes the quantized module, which has the arguments of the float one; may take that over (NULL afterwards).
-     * NULL: there is nothing more. */
+    /* Completes the quantized module, which has the arguments of the float one; may take that over (NULL afterwards), or
+     * set another type of the same struct. NULL: there is nothing more. */
     oct_status (*complete)(oct_module *made, oct_module **old);
     /* Of a module with parameters: makes that of a further call, which uses those of the first call's. NULL: it has
      * none. */

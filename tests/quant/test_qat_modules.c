@@ -187,18 +187,24 @@ TestSuite(qat_lut, .init = find_kinds, .fini = end_kinds);
 TestSuite(quant_stub, .init = find_kinds, .fini = end_kinds);
 TestSuite(steps, .init = find_kinds, .fini = end_kinds);
 
-/* The float module that prepare would find, made quantized by its rule. */
-static oct_module *make_module(const kind *k)
+/* The float module that prepare would find, made quantized for a target by its rule. */
+static oct_module *make_module_for(const kind *k, const oct_target *target)
 {
     oct_module *module = float_module(k), *made = NULL;
     if (k->relu) {
         oct_module_destroy(&module);
         OK(oct_qat_add_create(&made, OCT_ACT_RELU));
+        ((oct_quantized *)made)->target = target;
         return made;
     }
-    OK(oct_quant_rule_make(k->rule, oct_target_find("x86"), &made, &module));
+    OK(oct_quant_rule_make(k->rule, target, &made, &module));
     cr_assert(!module && made);
     return made;
+}
+
+static oct_module *make_module(const kind *k)
+{
+    return make_module_for(k, oct_target_find("x86"));
 }
 
 /* Whether a function has values above 0 only, such as a logarithm. */
@@ -235,8 +241,7 @@ static void begin_bench(bench *b, const kind *k, const char *target_name, int in
 {
     const oct_target *target = oct_target_find(target_name);
     stubbed_kind = own ? own : &oct_fake_quant_affine;
-    oct_module *m = make_module(k);
-    ((oct_quantized *)m)->target = target;
+    oct_module *m = make_module_for(k, target);
     const bool is_signed = !k->relu && !oct_quant_rule_is_non_negative(k->rule);
     if (has_fake_quant(k))
         stubbed_adopt(m, quantizer_of(out_bits, is_signed, k->reach > 0 ? k->reach : 3, target),

@@ -245,8 +245,8 @@ static void add_scaled_row(int64_t n, double d, const double *restrict row, doub
         moved[i] += d * row[i];
 }
 
-/* Of inputs: codes of weights do not depend on them. */
-static const oct_qparams any = {.scale = 1, .qmax = 255};
+/* Of any input: codes of weights do not depend on it. */
+static const oct_qparams any_input = {.scale = 1, .qmax = 255};
 
 /* Rounds the channels of a group from the first weight to the last: each error moves what the weights after it
  * become. */
@@ -298,7 +298,7 @@ static bool scales_stay(oct_coded_layer *w, int8_t *requantized)
     const size_t codes = (size_t)(n * oct_conv_depth(&w->shape));
     float *before = w->ch.effective; /* free until a batch norm is folded */
     memcpy(before, w->ch.scale, (size_t)n * sizeof *before);
-    oct_quantize_weights(&w->layer, &w->shape, any, requantized, &w->ch);
+    oct_quantize_weights(&w->layer, &w->shape, any_input, requantized, &w->ch);
     return memcmp(before, w->ch.scale, (size_t)n * sizeof *before) == 0 &&
            memcmp(w->codes, requantized, codes) == 0;
 }
@@ -311,7 +311,7 @@ oct_status oct_qat_conv_round(oct_qat_conv *m, const oct_moments *input, bool *r
     OCT_OWNED(oct_free) double *factor = NULL, *moved = NULL;
     OCT_OWNED(oct_free) float *exact = NULL;
     *rounded = false;
-    OCT_TRY(oct_coded_layer_begin(m, any, &w));
+    OCT_TRY(oct_coded_layer_begin(m, any_input, &w));
     const size_t k = (size_t)oct_conv_depth(&w.shape), all = (size_t)w.shape.out_c * k;
     float *weight = oct_f32(&w.layer.weight->value);
     OCT_TRY(oct_alloc(&requantized, all, 1));
@@ -333,7 +333,7 @@ oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const oct_moments *input, 
                                      bool *corrected)
 {
     OCT_OWNED(oct_coded_layer_end) oct_coded_layer w = {0};
-    OCT_TRY(oct_coded_layer_begin(m, any, &w));
+    OCT_TRY(oct_coded_layer_begin(m, any_input, &w));
     const oct_layer *l = &w.layer;
     const int64_t k = oct_conv_depth(&w.shape), each = w.shape.out_c / w.shape.groups;
     float *mean_or_bias = l->bn ? l->bn->running_mean : l->bias ? oct_f32(&l->bias->value) : NULL;
