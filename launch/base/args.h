@@ -4,6 +4,8 @@
 
 #include "core/base/text.h"
 
+#include <string.h>
+
 typedef enum oct_option_kind { OCT_OPT_FLAG, OCT_OPT_TEXT, OCT_OPT_COUNT } oct_option_kind;
 
 typedef struct oct_option {
@@ -59,6 +61,14 @@ typedef struct oct_args {
 
 /* Fails with OCT_USAGE and a sentence about the command line unless the condition holds. */
 #define OCT_CHECK_ARGS(condition, ...) OCT_CHECK(condition, OCT_USAGE, "command line: " __VA_ARGS__)
+
+/* Whether one of these words begins as a key does: "data.mean=". */
+static inline bool oct_words_give(const char *const *words, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(words[i], key, strlen(key)) == 0) return true;
+    return false;
+}
 
 /* The count of an option that may be left out. */
 static inline int64_t oct_option_count(const oct_args *args, int option, int64_t standard)

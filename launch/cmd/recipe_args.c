@@ -12,7 +12,7 @@
 #include "launch/report/page.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/build.h"
-#include "launch/session/job.h"
+#include "launch/session/file_kind.h"
 #include "launch/session/plugin_load.h"
 #include "launch/train/run_check.h"
 #include "launch/train/training.h"

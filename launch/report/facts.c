@@ -235,7 +235,9 @@ static json_t *describe_layer(const oct_program *program, const oct_step *step)
     const int64_t numel = oct_step_array_numel(step, &oct_conv_arrays[0]);
     json_object_set_new(layer, "weight", describe_weights(step, numel));
     json_object_set_new(layer, "weight_bytes", json_integer(numel));
-    json_object_set_new(layer, "operations", json_integer(2 * oct_step_multiply_adds(step)));
+    const int64_t adds =
+        oct_conv_multiply_adds(&step->conv.shape, step->conv.input_step_h, step->conv.input_step_w);
+    json_object_set_new(layer, "operations", json_integer(2 * adds));
     return layer;
 }
 

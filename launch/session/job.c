@@ -181,13 +181,6 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
     return read_recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
 }
 
-bool oct_words_give(const char *const *words, size_t count, const char *key)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(words[i], key, strlen(key)) == 0) return true;
-    return false;
-}
-
 /* Sets a number for each channel; a model may have others than recipes allow. */
 static void set_channels(oct_reals *reals, const float *value, int64_t channels)
 {

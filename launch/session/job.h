@@ -34,8 +34,6 @@ oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *c
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path);
 
-/* Whether one of these words begins as a key does: "data.mean=". */
-bool oct_words_give(const char *const *words, size_t count, const char *key);
 /* Makes a recipe for a model that has none: how pixels are normalised, what its outputs are, the lines below `data:` that
  * say where data are (NULL: nothing does), and overrides. */
 oct_status oct_job_program_recipe(oct_recipe *recipe, const char *file, const oct_model *model,

@@ -214,6 +214,7 @@ oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_check
 {
     const checkpoint_key key = teacher_key(recipe);
     const bool first = session->group->rank == 0;
+    *checkpoint = (oct_checkpoint){0};
     return share_checkpoint(&key, session, first ? oct_teacher_open(recipe, checkpoint) : OCT_OK,
                             checkpoint);
 }

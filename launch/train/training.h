@@ -18,7 +18,7 @@ typedef struct oct_init {
 /* Opens what recipe->init names and sets recipe->init_sha256 by it; empty when it names nothing.
  * OCT_USAGE when the file is of the wrong phase or is not the one whose digest the recipe holds. */
 oct_status oct_init_open(oct_recipe *recipe, oct_init *init);
-/* Collective: rank 0 opens, all ranks have it. */
+/* Collective: rank 0 opens, all ranks have it. Close it also after a failure. */
 oct_status oct_init_share(oct_session *session, oct_recipe *recipe, oct_init *init);
 void oct_init_close(oct_init *init);
 static inline bool oct_init_given(const oct_init *init)
@@ -34,7 +34,7 @@ oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *
 
 /* Opens what distill.teacher names and sets recipe->distill_sha256 by it; bytes NULL when it names no file. */
 oct_status oct_teacher_open(oct_recipe *recipe, oct_checkpoint *checkpoint);
-/* Collective: rank 0 opens it, all ranks have it. */
+/* Collective: rank 0 opens it, all ranks have it. Close it also after a failure. */
 oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe, oct_checkpoint *checkpoint);
 
 /* From now on SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU and (unless nohup has had it ignored) SIGHUP ask for a stop: at

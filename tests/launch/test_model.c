@@ -4,9 +4,9 @@
 #include "launch/model/model.h"
 #include "quant/module/quant_modules.h"
 #include "tests/core/op_rig.h"
-#include "tests/support/cross_entropy.h"
 #include "tests/golden/model_golden.h"
 #include "tests/support/check_status.h"
+#include "tests/support/cross_entropy.h"
 
 #include <math.h>
 
