@@ -8,6 +8,7 @@
 #include "dist/comm_impl.h"
 #include "dist/rank_table.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,12 +48,26 @@ static inline int rank_number(const char *text)
     return oct_parse_i64(text, &number) && number >= 0 && number < 1000 ? (int)number : -1;
 }
 
-/* Stops mpirun, or MPICH's proxy. A child wakes it `seconds` later, and says which ranks are still there then. */
+static inline bool rank_threads_are_stopped(int pid)
+{
+    char path[64];
+    bool stopped = true;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *threads = opendir(path);
+    for (struct dirent *thread; threads && (thread = readdir(threads));)
+        if (thread->d_name[0] != '.') stopped &= oct_process_state(atoi(thread->d_name)) == 'T';
+    if (threads) closedir(threads);
+    return stopped;
+}
+
+/* Stops mpirun, or MPICH's proxy. A child wakes it `seconds` later, and says which ranks are still there then.
+ * On a busy machine a thread of it still serves the ranks for a while after the signal, so all are waited for. */
 static inline void rank_stop_launcher(unsigned seconds)
 {
     const int launcher = oct_launcher_process();
     if (fork() != 0) {
         kill(launcher, SIGSTOP);
+        while (!rank_threads_are_stopped(launcher)) usleep(1000);
         return;
     }
     sleep(seconds);
