@@ -126,11 +126,12 @@ typedef struct conv_axis {
 /* Counts the pairs of an output and a tap that fall on a value of the input. */
 static int64_t count_taps(conv_axis a)
 {
+    const int64_t input_step = oct_max_i64(a.input_step, 1);
     int64_t count = 0;
     for (int64_t o = 0; o < a.out; o++) {
         for (int64_t k = 0; k < a.kernel; k++) {
             const int64_t i = o * a.stride - a.pad + k * a.dilation;
-            count += i >= 0 && i < a.in && i % a.input_step == 0;
+            count += i >= 0 && i < a.in && i % input_step == 0;
         }
     }
     return count;

@@ -67,7 +67,8 @@ static inline void rank_stop_launcher(unsigned seconds)
     const int launcher = oct_launcher_process();
     if (fork() != 0) {
         kill(launcher, SIGSTOP);
-        while (!rank_threads_are_stopped(launcher)) usleep(1000);
+        while (!rank_threads_are_stopped(launcher))
+            usleep(1000);
         return;
     }
     sleep(seconds);
