@@ -52,10 +52,11 @@ static inline bool rank_threads_are_stopped(int pid)
 {
     char path[64];
     bool stopped = true;
+    int64_t id;
     snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *threads = opendir(path);
     for (struct dirent *thread; threads && (thread = readdir(threads));)
-        if (thread->d_name[0] != '.') stopped &= oct_process_state(atoi(thread->d_name)) == 'T';
+        if (oct_parse_i64(thread->d_name, &id)) stopped &= oct_process_state((int)id) == 'T';
     if (threads) closedir(threads);
     return stopped;
 }
