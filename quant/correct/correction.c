@@ -90,22 +90,6 @@ static bool passes_factors(const oct_module *m)
     return false;
 }
 
-/* The layer that alone reads the output of node `from`, perhaps with pools between them; NULL: there is none. */
-static oct_qat_conv *reader_of(const oct_graph *g, int64_t from)
-{
-    int64_t at = from;
-    for (size_t steps = 0; steps < g->num_nodes; steps++) {
-        at = only_reader(g, g->nodes[at].output);
-        if (at < 0 || g->nodes[at].block >= 0) return NULL;
-        oct_qat_conv *layer = layer_at(g, at);
-        if (layer) return layer;
-        const oct_graph_node *node = &g->nodes[at];
-        if (node->action != OCT_NODE_RUN || node->num_inputs != 1 || !passes_factors(node->module))
-            return NULL;
-    }
-    return NULL;
-}
-
 /* Whether a layer multiplies a value by its weights. With a fused add it reads the addend as input 1: no weight could
  * take in the factor that equalization gives that channel. */
 static bool reads_by_weights(const oct_graph *g, const oct_qat_conv *layer, int64_t value)
@@ -118,6 +102,24 @@ static bool reads_by_weights(const oct_graph *g, const oct_qat_conv *layer, int6
     return true;
 }
 
+/* The only layer that reads the output of node `from`, directly or through pools, relu or identity, and multiplies it by
+ * its weights; NULL: there is none. */
+static oct_qat_conv *only_layer_after(const oct_graph *g, int64_t from)
+{
+    int64_t at = from;
+    for (size_t steps = 0; steps < g->num_nodes; steps++) {
+        const int64_t value = g->nodes[at].output;
+        at = only_reader(g, value);
+        if (at < 0 || g->nodes[at].block >= 0) return NULL;
+        oct_qat_conv *layer = layer_at(g, at);
+        if (layer) return reads_by_weights(g, layer, value) ? layer : NULL;
+        const oct_graph_node *node = &g->nodes[at];
+        if (node->action != OCT_NODE_RUN || node->num_inputs != 1 || !passes_factors(node->module))
+            return NULL;
+    }
+    return NULL;
+}
+
 /* Finds the pairs of layers whose channels can be equalized: the second alone reads the first, perhaps after a relu. */
 static oct_status find_pairs(const oct_graph *g, pairs *all)
 {
@@ -125,8 +127,8 @@ static oct_status find_pairs(const oct_graph *g, pairs *all)
         oct_qat_conv *first = layer_at(g, (int64_t)i), *second;
         if (!first || first->add) continue;
         if (first->q.activation != OCT_ACT_NONE && first->q.activation != OCT_ACT_RELU) continue;
-        second = reader_of(g, (int64_t)i);
-        if (!second || !reads_by_weights(g, second, g->nodes[i].output)) continue;
+        second = only_layer_after(g, (int64_t)i);
+        if (!second) continue;
         const int64_t channels = oct_dim(weights_of(first), 0);
         const int64_t reads = conv_of(second)
                                   ? conv_of(second)->args.in_channels

@@ -313,6 +313,46 @@ Test(equalization, makes_ranges_equal_and_changes_no_bit_of_the_output)
     deploy_end(&d);
 }
 
+/* A pooled convolution is the addend of another one, which reads the pooled input. */
+static oct_tensor *forward_of_addend(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    parts *p = (parts *)self;
+    (void)n;
+    const oct_pool_geometry half = oct_pool_geometry_of(2, 2, 0);
+    oct_tensor *a = oct_max_pool(cx, oct_call(cx, p->m[0], x[0]), half);
+    oct_tensor *z = oct_call(cx, p->m[1], oct_max_pool(cx, x[0], half));
+    return oct_global_avg_pool(cx, oct_add(cx, z, a));
+}
+
+static const oct_module_type type_of_addend = {.name = "of_addend", .forward = forward_of_addend};
+
+/* The convolution that adds the value does not multiply it by its weights, so no factor can pass to these. */
+Test(equalization, passes_over_a_layer_that_only_adds_the_value)
+{
+    deployment d;
+    oct_module *root = parts_create(&type_of_addend);
+    const oct_qconfig qconfig = oct_qconfig_default();
+    const oct_qconfig_setter setter = oct_setter_default(&qconfig);
+    const oct_prepare_options options = {
+        .method = OCT_METHOD_JIT, .target = &oct_target_x86, .setters = &setter, .num_setters = 1};
+    int64_t pairs, channels;
+    PART(root, 0, oct_conv2d_create(&item, 3, 3, oct_conv_geometry_of(3, 3, 1, 1, 1), true));
+    PART(root, 1, oct_conv2d_create(&item, 3, 3, oct_conv_geometry_of(3, 3, 1, 1, 1), true));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    for (int i = 0; i < 27; i++) /* one channel with the largest weights */
+        oct_f32(&((parts *)d.root)->m[0]->params[0]->value)[i] *= 16;
+    OK(oct_prepare(&d.root, &d.example, &options, NULL));
+    oct_module_train(d.root, false);
+    oct_tensor *y = deploy_forward(&d);
+    float before[3];
+    memcpy(before, y->data, sizeof before);
+    OK(oct_equalize(d.root, &pairs, &channels));
+    cr_assert_eq(pairs, 0, "%lld pairs", (long long)pairs);
+    y = deploy_forward(&d);
+    cr_assert_eq(memcmp(before, y->data, sizeof before), 0);
+    deploy_end(&d);
+}
+
 Test(equalization, leaves_tied_weights_as_they_are)
 {
     deployment d;
