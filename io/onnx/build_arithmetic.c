@@ -91,7 +91,7 @@ static oct_status apply_to_channels(oct_onnx_builder *b, const arithmetic *a, oc
     const int64_t size = oct_view_size(x, dim), rest = oct_view_numel(x) / size;
     const oct_onnx_value *addend = NULL;
     int32_t output;
-    if (!a->sum) addend = oct_build_take_constant(b, "Add", x->dims, size, x->dims - 1 - dim);
+    if (!a->sum) addend = oct_build_take_constant(b, "Add", x->dims, &size, 1, x->dims - 1 - dim);
     int order[OCT_VIEW_ATOMS]; /* `dim` is the last of them */
     const int n = oct_view_order(x, order);
     const bool image = x->shape.ndim == 4 && x->shape.dim[3] == size;
@@ -294,9 +294,12 @@ static oct_status build_binary(oct_onnx_builder *b, const oct_onnx_node *n, cons
     oct_onnx_view v = b->view[input];
     const bool scalar = c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x);
     if (number == 0 && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
-        OCT_TRY(!a->sum            ? oct_build_call_unary(b, "reciprocal", OCT_NO_ARGS, &v)
-                : scalar && x == 0 ? oct_build_call_unary(b, "neg", OCT_NO_ARGS, &v)
-                                   : oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(-1), &v));
+        if (!a->sum)
+            OCT_TRY(oct_build_call_unary(b, "reciprocal", OCT_NO_ARGS, &v));
+        else if (scalar && x == 0) /* and stays -x */
+            OCT_TRY(oct_build_call_unary(b, "neg", OCT_NO_ARGS, &v));
+        else
+            OCT_TRY(oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(-1), &v));
         a->inverse = false;
     }
     if (scalar) return apply_number(b, a, &v, x);

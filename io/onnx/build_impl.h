@@ -129,11 +129,11 @@ oct_status oct_build_lay_out_last(oct_onnx_builder *b, oct_onnx_view *v,
 oct_status oct_build_lay_out_image(oct_onnx_builder *b, oct_onnx_view *v);
 /* The view (N, C, H, W), or of 3 dimensions (N, C, W), of a tensor (N, H, W, C). */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
-/* The constant that the only node that reads the current result adds or multiplies it with (type: Add, Mul), when its
- * `size` elements all lie in one dimension, which `after` others of the result's `dims` follow (-1: in whichever). That
- * node becomes part of the current one, which then computes its result. NULL: there is none. */
+/* The constant that the only node that reads the current result adds or multiplies it with (type: Add, Mul), when all
+ * its elements lie in `count` dimensions of these sizes, which `after` others of the result's `dims` follow. That node
+ * becomes part of the current one, which then computes its result. NULL: there is none. */
 const oct_onnx_value *oct_build_take_constant(oct_onnx_builder *b, const char *type, int dims,
-                                              int64_t size, int after);
+                                              const int64_t *size, int count, int after);
 
 /* Every operator. */
 #define OCT_ONNX_BUILD(name, function)                                                             \

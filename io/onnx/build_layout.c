@@ -318,16 +318,21 @@ oct_status oct_build_call_unary(oct_onnx_builder *b, const char *type, const oct
 }
 
 const oct_onnx_value *oct_build_take_constant(oct_onnx_builder *b, const char *type, int dims,
-                                              int64_t size, int after)
+                                              const int64_t *size, int count, int after)
 {
+    int64_t numel = 1;
     const int32_t user = b->last_reader[b->result];
     if (b->reads[b->result] != 1 || user < 0 || b->fused[user].type) return NULL;
     const oct_onnx_node *n = &b->graph->nodes[user];
     if (strcmp(n->type, type) != 0 || n->inputs != 2) return NULL;
     const oct_onnx_value *c = oct_build_constant(b, n, n->input[0] == b->result ? 1 : 0);
-    if (!c || c->dtype != OCT_F32 || oct_onnx_numel(c) != size || c->ndim < 1 || c->ndim > dims)
-        return NULL;
-    if (after >= 0 && (c->ndim <= after || c->dim[c->ndim - 1 - after] != size)) return NULL;
+    if (!c || c->dtype != OCT_F32 || c->ndim < count + after || c->ndim > dims) return NULL;
+    const int64_t *dim = c->dim + c->ndim - after - count;
+    for (int d = 0; d < count; d++) {
+        if (dim[d] != size[d]) return NULL;
+        numel *= size[d];
+    }
+    if (oct_onnx_numel(c) != numel) return NULL;
     b->absorbed[user] = true;
     b->result = n->output[0];
     return c;

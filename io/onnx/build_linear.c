@@ -112,7 +112,7 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
 /* The layer's bias: what the next node adds, when that is a constant with one number for each output; else NULL. */
 static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
 {
-    return oct_build_take_constant(b, "Add", dims, p->weight->dim[p->transposed ? 0 : 1], 0);
+    return oct_build_take_constant(b, "Add", dims, &p->weight->dim[p->transposed ? 0 : 1], 1, 0);
 }
 
 /* alpha x W + beta bias, with constant weights (transB: W is (O, I)): a linear layer */

@@ -173,17 +173,18 @@ oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     const oct_onnx_fused *f = &b->fused[b->current];
     oct_onnx_view x = b->view[f->input[0]];
     const bool *reduced = f->inner->args.reduced;
-    int64_t size = 1;
+    int64_t size[OCT_ONNX_DIMS];
     (void)n;
     int axis = x.dims;
-    while (axis > 0 && reduced[axis - 1])
-        size *= oct_view_size(&x, --axis);
+    for (; axis > 0 && reduced[axis - 1]; axis--)
+        size[axis - 1] = oct_view_size(&x, axis - 1);
     for (int d = 0; d < axis; d++)
         OCT_CHECK(!reduced[d], OCT_PREPARE,
                   "it normalizes over dimensions that are not the last ones; transpose before it");
     OCT_CHECK(axis > 0, OCT_PREPARE, "it normalizes over samples; normalize within a sample");
-    const oct_onnx_value *scale = oct_build_take_constant(b, "Mul", x.dims, size, -1);
-    const oct_onnx_value *shift = oct_build_take_constant(b, "Add", x.dims, size, -1);
+    const int count = x.dims - axis;
+    const oct_onnx_value *scale = oct_build_take_constant(b, "Mul", x.dims, size + axis, count, 0);
+    const oct_onnx_value *shift = oct_build_take_constant(b, "Add", x.dims, size + axis, count, 0);
     return layer_norm(b, &x, axis, f->number[0], scale, shift);
 }
 
@@ -249,8 +250,10 @@ oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *
     oct_onnx_view x = b->view[f->input[0]];
     const int64_t channels = oct_view_size(&x, 1);
     (void)n;
-    const oct_onnx_value *scale = oct_build_take_constant(b, "Mul", x.dims, channels, x.dims - 2);
-    const oct_onnx_value *shift = oct_build_take_constant(b, "Add", x.dims, channels, x.dims - 2);
+    const oct_onnx_value *scale =
+        oct_build_take_constant(b, "Mul", x.dims, &channels, 1, x.dims - 2);
+    const oct_onnx_value *shift =
+        oct_build_take_constant(b, "Add", x.dims, &channels, 1, x.dims - 2);
     return group_norm(b, &x, (int64_t)f->number[1], f->number[0], scale, shift);
 }
 

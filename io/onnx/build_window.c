@@ -69,7 +69,7 @@ static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node 
 {
     return oct_onnx_input(b->graph, n, 2)
                ? oct_build_constant(b, n, 2)
-               : oct_build_take_constant(b, "Add", dims, channels, dims - 2);
+               : oct_build_take_constant(b, "Add", dims, &channels, 1, dims - 2);
 }
 
 /* What Conv and ConvTranspose share. */

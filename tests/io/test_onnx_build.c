@@ -245,6 +245,50 @@ Test(onnx_build, layers_are_one_only_where_all_of_them_is)
     end(&b);
 }
 
+/* Layer norm written as single nodes over the last `count` dimensions, and a factor of a shape. */
+static void add_layer_norm(onnx_model *m, int count)
+{
+    static const int64_t axes[] = {-2, -1};
+    onnx_node(m, "ReduceMean", "x", "mean");
+    onnx_ints_of(m, "axes", axes + 2 - count, (size_t)count);
+    onnx_node(m, "Sub", "x mean", "d");
+    onnx_node(m, "Mul", "d d", "square");
+    onnx_node(m, "ReduceMean", "square", "variance");
+    onnx_ints_of(m, "axes", axes + 2 - count, (size_t)count);
+    onnx_node(m, "Add", "variance eps", "v");
+    onnx_node(m, "Sqrt", "v", "std");
+    onnx_node(m, "Div", "d std", "n");
+    onnx_node(m, "Mul", "n factor", "y");
+}
+
+static void check_layer_norm(int count, int64_t rows, int64_t columns, const char *wanted)
+{
+    char types[256] = "";
+    onnx_model m = {0};
+    const int64_t dims[] = {rows, columns};
+    onnx_in(&m, "x", -1, 4, 2, 2);
+    onnx_out(&m, "y");
+    onnx_weights_of(&m, "eps", NULL, 0);
+    onnx_weights_of(&m, "factor", dims, 2);
+    add_layer_norm(&m, count);
+    built b = build(&m, 2, 2, 4);
+    for (int32_t value = 1; value <= b.of.last; value++) {
+        const size_t used = strlen(types);
+        snprintf(types + used, sizeof types - used, "%s ",
+                 oct_network_module(b.network, value)->type->name);
+    }
+    cr_assert_str_eq(types, wanted);
+    end(&b);
+}
+
+/* A factor is the norm's own where it has one number for each of the values that are normalized together. */
+Test(onnx_build, a_factor_of_other_dimensions_is_no_part_of_a_layer_norm)
+{
+    check_layer_norm(1, 1, 2, "move layer_norm move ");
+    check_layer_norm(1, 2, 1, "move layer_norm reshape mul_parameter move ");
+    check_layer_norm(2, 2, 2, "move layer_norm move ");
+}
+
 /* A convolution, a bias and a factor apart, a pool, and a shape given back. */
 static void add_head(onnx_model *m)
 {
