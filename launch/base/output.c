@@ -65,6 +65,15 @@ void oct_print_json(json_t *document)
     oct_print("\n");
 }
 
+json_t *oct_json_string(const char *text)
+{
+    json_t *json = json_string(text);
+    OCT_OWNED(oct_free) char *clean = NULL;
+    if (json || !text || oct_strdup(&clean, text) != OCT_OK) return json;
+    oct_text_clean(clean);
+    return json_string(clean);
+}
+
 json_t *oct_json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

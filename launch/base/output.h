@@ -10,6 +10,9 @@ void oct_print(const char *format, ...) OCT_PRINTF(1, 2);
 struct json_t;
 /* Prints one JSON document and a newline, and frees the document. NULL: there was no memory for it. */
 void oct_print_json(struct json_t *document);
+/* A text as JSON, which has to be UTF-8: bytes of another text that cannot be printed are replaced (new reference). NULL
+ * for NULL. */
+struct json_t *oct_json_string(const char *text);
 /* A number as JSON, which has no infinity and no NaN: null in their place (new reference). */
 struct json_t *oct_json_number(double value);
 struct json_t *oct_json_reals(const double *values, size_t count); /* an array (new reference) */

@@ -330,19 +330,20 @@ static void print_json(const verdict *v, const char *path)
                                 json_real(f->step_seconds[p]));
     }
     oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
+        "{s:s, s:o, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
         "s:I, s:I, s:I, s:o, s:f, s:o, s:I, s:s}",
-        "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
-        (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
-        (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes, "model",
-        oct_recipe_model(&v->recipe), "parameters", (json_int_t)v->parameters, "ranks", v->ranks,
-        "leaves", (json_int_t)v->leaves, "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch,
-        "steps", phases, "report", v->report.data ? v->report.data : "", "checkpoint_bytes",
-        (json_int_t)v->checkpoint_bytes, "memory_bytes", (json_int_t)f->bytes[f->peak],
-        "memory_bytes_of", stages, "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes",
-        (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds",
-        seconds, "seconds", f->seconds, "findings", findings, "syncs_per_step",
-        (json_int_t)count_syncs(v), "exports", v->exports.data ? v->exports.data : ""));
+        "kind", "recipe", "file", oct_json_string(path), "train_images", (json_int_t)v->train.count,
+        "test_images", (json_int_t)v->test.count, "image", (json_int_t)v->train.h,
+        (json_int_t)v->train.w, (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes,
+        "model", oct_recipe_model(&v->recipe), "parameters", (json_int_t)v->parameters, "ranks",
+        v->ranks, "leaves", (json_int_t)v->leaves, "steps_per_epoch",
+        (json_int_t)v->plan.steps_per_epoch, "steps", phases, "report",
+        v->report.data ? v->report.data : "", "checkpoint_bytes", (json_int_t)v->checkpoint_bytes,
+        "memory_bytes", (json_int_t)f->bytes[f->peak], "memory_bytes_of", stages,
+        "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes", (json_int_t)v->disk_bytes,
+        "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds", seconds, "seconds", f->seconds,
+        "findings", findings, "syncs_per_step", (json_int_t)count_syncs(v), "exports",
+        v->exports.data ? v->exports.data : ""));
 }
 
 static oct_status check_recipe(const oct_args *args)

@@ -349,8 +349,9 @@ static oct_status write_preview(const oct_args *args, const oct_recipe *recipe,
                    file);
     OCT_TRY(oct_data_sheet(recipe, data, oct_option_count(args, SAMPLES, SAMPLES_STANDARD), &page));
     OCT_TRY(oct_file_write(file, page.data, page.length));
-    args->json ? oct_print_json(json_pack("{s:s, s:s}", "kind", "preview", "file", file))
-               : oct_print("%s: training samples as the model will get them\n", file);
+    args->json
+        ? oct_print_json(json_pack("{s:s, s:o}", "kind", "preview", "file", oct_json_string(file)))
+        : oct_print("%s: training samples as the model will get them\n", file);
     return OCT_OK;
 }
 

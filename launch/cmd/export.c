@@ -200,11 +200,12 @@ static void print_export(const exporting *e)
     for (const char *at = notices; lines && at && *at; at += strcspn(at, "\n") + 1)
         json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
     if (e->args->json) {
-        oct_print_json(json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:s*, s:s*, s:I, s:o}",
-                                 "format", e->format->name, "of", of, "file", e->path, "beside",
-                                 e->beside_path, "bytes", (json_int_t)e->made.size, "golden",
-                                 e->golden_path, "golden_samples", (json_int_t)e->golden_samples,
-                                 "weights",
+        oct_print_json(json_pack("{s:s, s:s, s:o, s:o*, s:I, s:o*, s:I, s:s*, s:s*, s:I, s:o}",
+                                 "format", e->format->name, "of", of, "file",
+                                 oct_json_string(e->path), "beside",
+                                 oct_json_string(e->beside_path), "bytes", (json_int_t)e->made.size,
+                                 "golden", oct_json_string(e->golden_path), "golden_samples",
+                                 (json_int_t)e->golden_samples, "weights",
                                  !e->job.model || !e->format->processors ? NULL
                                  : e->job.signed_weights                 ? "s8"
                                                                          : "u8",

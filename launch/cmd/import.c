@@ -139,13 +139,6 @@ static void print_network(const network *m)
         oct_print("%-24s %5" PRId64 "\n", oct_show(m->op[i], strlen(m->op[i])).text, m->uses[i]);
 }
 
-/* Printable in JSON, which has to be UTF-8. */
-static json_t *text_json(const char *text)
-{
-    json_t *json = json_string(text);
-    return json ? json : json_string(oct_show(text, strlen(text)).text);
-}
-
 static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int count)
 {
     json_t *all = json_array();
@@ -153,9 +146,10 @@ static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int cou
     for (int i = 0; i < count; i++) {
         const oct_onnx_value *v = &g->values[ports[i]];
         json_array_append_new(
-            all, json_pack("{s:o, s:s, s:s}", "name",
-                           text_json(ports == g->outputs ? g->output_names[i] : v->name), "type",
-                           oct_dtype_name(v->dtype), "shape", oct_onnx_shape_text(v, shape)));
+            all,
+            json_pack("{s:o, s:s, s:s}", "name",
+                      oct_json_string(ports == g->outputs ? g->output_names[i] : v->name), "type",
+                      oct_dtype_name(v->dtype), "shape", oct_onnx_shape_text(v, shape)));
     }
     return all;
 }
@@ -172,9 +166,9 @@ static void print_json(const network *m)
         json_object_set_new(types, oct_show(m->op[i], strlen(m->op[i])).text,
                             json_integer(m->uses[i]));
     oct_print_json(json_pack(
-        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
-        "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
-        (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
+        "{s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s}", "kind",
+        "onnx network", "file", oct_json_string(m->path), "producer", oct_json_string(g->producer),
+        "opset", (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
         ports_json(g, g->inputs, g->num_inputs), "outputs",
         ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
         "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,

@@ -84,10 +84,11 @@ static oct_status print_checkpoint(const oct_checkpoint *c, tensors *t)
     if (!t->json)
         oct_print("%" PRId64 " tensors, %s\n", t->count, oct_text_size(t->bytes).text);
     else
-        oct_print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:I, s:O}", "kind",
-                                 "checkpoint", "file", c->path, "bytes", (json_int_t)c->size,
-                                 "sha256", hex, "step", (json_int_t)c->info.step, "phase",
-                                 c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "",
+        oct_print_json(json_pack("{s:s, s:o, s:I, s:s, s:I, s:s, s:o, s:o*, s:I, s:O}", "kind",
+                                 "checkpoint", "file", oct_json_string(c->path), "bytes",
+                                 (json_int_t)c->size, "sha256", hex, "step",
+                                 (json_int_t)c->info.step, "phase", c->info.phase, "recipe",
+                                 oct_json_string(c->info.recipe ? c->info.recipe : ""),
                                  "class_names", names_json(c->info.class_names), "tensor_bytes",
                                  (json_int_t)t->bytes, "tensors", t->json));
     return OCT_OK;
@@ -199,14 +200,15 @@ static void print_model_json(const oct_model *m, const char *path, size_t size, 
     const oct_certificate *c = &m->certificate;
     char checkpoint[65];
     oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:s, s:s*, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
-        "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex, "checkpoint",
-        of_checkpoint(m) ? oct_hex(m->checkpoint_digest, checkpoint) : NULL, "classes", m->classes,
-        "class_names", names_json(m->class_names), "parameters", (json_int_t)parameters,
-        "certificate", "images", (json_int_t)c->images, "logits_differ",
+        "{s:s, s:o, s:I, s:s, s:s*, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:o, s:o}",
+        "kind", "int8 model", "file", oct_json_string(path), "bytes", (json_int_t)size, "sha256",
+        hex, "checkpoint", of_checkpoint(m) ? oct_hex(m->checkpoint_digest, checkpoint) : NULL,
+        "classes", m->classes, "class_names", names_json(m->class_names), "parameters",
+        (json_int_t)parameters, "certificate", "images", (json_int_t)c->images, "logits_differ",
         (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "qat_accuracy",
         c->qat_accuracy, "golden", (json_int_t)c->golden_count, "float_layers",
-        (json_int_t)c->num_fallbacks, "recipe", oct_model_has_recipe(m) ? m->recipe : "", "layers",
+        (json_int_t)c->num_fallbacks, "recipe",
+        oct_json_string(oct_model_has_recipe(m) ? m->recipe : ""), "layers",
         program_json(&m->program)));
 }
 

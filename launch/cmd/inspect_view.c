@@ -64,9 +64,9 @@ static oct_status print_json(const oct_subject *s, const char *file, oct_view vi
                              (int)q.zero_point, "updates", (json_int_t)*fq->updates));
     }
     oct_free(&list);
-    oct_print_json(json_pack("{s:s, s:s, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind),
-                             "file", file, "prepared", graph != NULL, view_names[view], text,
-                             "quantizers", array));
+    oct_print_json(json_pack("{s:s, s:o, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind),
+                             "file", oct_json_string(file), "prepared", graph != NULL,
+                             view_names[view], text, "quantizers", array));
     return OCT_OK;
 }
 
@@ -77,8 +77,9 @@ static oct_status draw_program(const char *path, const oct_args *args)
     OCT_TRY(oct_model_load(&model, path, args->allow_large));
     OCT_TRY(oct_diagram_write_dot(NULL, &model.program, &text));
     if (args->json)
-        oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", oct_file_kind_name(OCT_FILE_MODEL),
-                                 "file", path, view_names[OCT_VIEW_DOT], text.data));
+        oct_print_json(json_pack("{s:s, s:o, s:s}", "kind", oct_file_kind_name(OCT_FILE_MODEL),
+                                 "file", oct_json_string(path), view_names[OCT_VIEW_DOT],
+                                 text.data));
     else
         oct_print("%s", text.data);
     return OCT_OK;

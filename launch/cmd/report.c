@@ -17,8 +17,8 @@ static oct_status run_report(const oct_args *args)
     OCT_TRY(oct_page_text(&text, first, second, args->allow_large));
     OCT_TRY(oct_file_write(path, text.data, text.length));
     if (args->json)
-        oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
-                                 "file", path, "bytes", (json_int_t)text.length));
+        oct_print_json(json_pack("{s:i, s:s, s:o, s:I}", "schema_version", 1, "kind", "report",
+                                 "file", oct_json_string(path), "bytes", (json_int_t)text.length));
     else
         oct_print("the report is in %s\n", path);
     return OCT_OK;

@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/model/class_names.h"
+#include "launch/base/output.h"
 #include "launch/train/trainer.h"
 
 #include <stdio.h>
@@ -77,10 +78,11 @@ static oct_status end_save(oct_saver *saver, oct_status status, bool required, i
             oct_log(OCT_LOG_VERBOSE, "checkpoint %s (written in %.2f s; training waited %.3f s)",
                     written->file.path, written->seconds, written->blocked);
             oct_run_folder_record(saver->records,
-                                  json_pack("{s:s, s:I, s:s, s:f, s:f}", "kind", "checkpoint",
-                                            "step", (json_int_t)step, "file", written->file.path,
-                                            "seconds", oct_rounded(written->seconds, 0.001),
-                                            "blocked", oct_rounded(written->blocked, 0.0001)));
+                                  json_pack("{s:s, s:I, s:o, s:f, s:f}", "kind", "checkpoint",
+                                            "step", (json_int_t)step, "file",
+                                            oct_json_string(written->file.path), "seconds",
+                                            oct_rounded(written->seconds, 0.001), "blocked",
+                                            oct_rounded(written->blocked, 0.0001)));
         }
         oct_free(&saver->file.path);
         saver->file = written->file;

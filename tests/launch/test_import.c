@@ -52,6 +52,19 @@ Test(import, shape_arithmetic_is_gone)
     json_decref(all);
 }
 
+/* JSON is UTF-8, and a name of a file need not be. */
+Test(import, a_file_with_any_name_is_described_as_json)
+{
+    json_error_t error;
+    cr_assert_eq(symlink(ZOO "resnet18.onnx", "n\xff.onnx"), 0);
+    OCTET("import", "n\xff.onnx", "--json");
+    oct_check_exit(job, 0);
+    json_t *all = json_loads(job.out, 0, &error);
+    cr_assert(all, "%s\n%s", error.text, job.out);
+    cr_assert_str_eq(json_string_value(json_object_get(all, "file")), "n?.onnx");
+    json_decref(all);
+}
+
 Test(import, a_recipe_begins)
 {
     void *copy = NULL, *file = NULL, *recipe = NULL;
