@@ -40,14 +40,50 @@ static int64_t lesser_limit(int64_t a, int64_t b)
     return a < 0 ? b : b < 0 ? a : oct_min_i64(a, b);
 }
 
-/* Bytes that a control group may still take: limit - usage + its pages of files, which can be dropped; -1: no limit. */
-static int64_t bytes_left_in_group(const char *limit, const char *usage, const char *stat,
-                                   const char *cache)
+/* Reads a number of the control group in `folder` as read_number does. */
+static int64_t read_of_group(const char *folder, const char *file, const char *name)
 {
-    const int64_t most = read_number(limit, NULL), used = read_number(usage, NULL);
-    const int64_t files = read_number(stat, cache);
-    if (most < 0 || used < 0) return -1;
-    return oct_max_i64(0, most - used + oct_max_i64(0, files));
+    char path[3 * LONGEST_PATH];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return read_number(path, name);
+}
+
+/* Calls `look` with the folder of each control group of this process that limits `what` ("cpu", "memory"), from its own
+ * one up to the root; what a container does not show is passed over. */
+static void look_at_groups(const char *what, void (*look)(const char *folder, void *result),
+                           void *result)
+{
+    char line[LONGEST_PATH], folder[2 * LONGEST_PATH];
+    FILE *groups = fopen("/proc/self/cgroup", "r");
+    while (groups && fgets(line, sizeof line, groups)) { /* "4:cpu,cpuacct:/path", "0::/path" */
+        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        if (names[1] && !strstr(names, what)) continue; /* of version 1, and not of `what` */
+        for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
+            *end = '\0';
+            snprintf(folder, sizeof folder, "/sys/fs/cgroup/%s%s", names[1] ? what : "", path);
+            look(folder, result);
+        }
+    }
+    if (groups) fclose(groups);
+}
+
+/* Lowers *bytes (int64_t, -1: no limit) to what a control group may still take: its limit - usage + its pages of files,
+ * which can be dropped, unlike those of shared memory that count among them. */
+static void look_at_memory(const char *folder, void *bytes)
+{
+    const bool second = read_of_group(folder, "memory.current", NULL) >= 0; /* version of groups */
+    const int64_t most =
+        read_of_group(folder, second ? "memory.max" : "memory.limit_in_bytes", NULL);
+    const int64_t used =
+        read_of_group(folder, second ? "memory.current" : "memory.usage_in_bytes", NULL);
+    const int64_t files = read_of_group(folder, "memory.stat", second ? "file " : "cache ");
+    const int64_t shared = read_of_group(folder, "memory.stat", "shmem ");
+    if (most < 0 || used < 0) return;
+    const int64_t dropped = oct_max_i64(0, files - oct_max_i64(0, shared));
+    *(int64_t *)bytes = lesser_limit(*(int64_t *)bytes, oct_max_i64(0, most - used + dropped));
 }
 
 /* Returns what is left of a limit of this process; used: the line of /proc/self/status with what it takes of it. */
@@ -65,12 +101,7 @@ int64_t oct_machine_memory(void)
 {
     int64_t left = read_number("/proc/meminfo", "MemAvailable:");
     if (left >= 0) left *= 1024;
-    left = lesser_limit(left, bytes_left_in_group("/sys/fs/cgroup/memory.max",
-                                                  "/sys/fs/cgroup/memory.current",
-                                                  "/sys/fs/cgroup/memory.stat", "file "));
-    left = lesser_limit(left, bytes_left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                                  "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                                  "/sys/fs/cgroup/memory/memory.stat", "cache "));
+    look_at_groups("memory", look_at_memory, &left);
     left = lesser_limit(left, bytes_left_of_limit(RLIMIT_AS, "VmSize:"));
     return lesser_limit(left, bytes_left_of_limit(RLIMIT_DATA, "VmData:"));
 }
@@ -107,45 +138,28 @@ static cpu_set_t cores_at_start(void)
     return cores;
 }
 
-/* Returns the least CPU quota, in cores, of control group base/path and those above it; infinite: none. Cuts path. */
-static double quota_above(const char *base, char *path)
+/* Lowers *cores (double) to the CPU quota of a control group. */
+static void look_at_quota(const char *folder, void *cores)
 {
-    char file[2 * LONGEST_PATH];
-    double least = INFINITY;
-    for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
-        double quota = -1, period = -1;
-        *end = '\0';
-        snprintf(file, sizeof file, "%s%s/cpu.max", base, path);
-        FILE *both = fopen(file, "r");
-        if (both) {
-            if (fscanf(both, "%lf %lf", &quota, &period) != 2) quota = -1;
-            fclose(both);
-        } else {
-            snprintf(file, sizeof file, "%s%s/cpu.cfs_quota_us", base, path);
-            quota = (double)read_number(file, NULL);
-            snprintf(file, sizeof file, "%s%s/cpu.cfs_period_us", base, path);
-            period = (double)read_number(file, NULL);
-        }
-        if (quota > 0 && period > 0) least = fmin(least, quota / period);
+    char path[3 * LONGEST_PATH];
+    double quota = -1, period = -1;
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    FILE *both = fopen(path, "r");
+    if (both) {
+        if (fscanf(both, "%lf %lf", &quota, &period) != 2) quota = -1;
+        fclose(both);
+    } else {
+        quota = (double)read_of_group(folder, "cpu.cfs_quota_us", NULL);
+        period = (double)read_of_group(folder, "cpu.cfs_period_us", NULL);
     }
-    return least;
+    if (quota > 0 && period > 0) *(double *)cores = fmin(*(double *)cores, quota / period);
 }
 
 int64_t oct_machine_cores(void)
 {
     const cpu_set_t set = cores_at_start();
-    char line[LONGEST_PATH];
     double cores = fmax(CPU_COUNT(&set), 1);
-    FILE *groups = fopen("/proc/self/cgroup", "r");
-    while (groups && fgets(line, sizeof line, groups)) { /* "4:cpu,cpuacct:/path", "0::/path" */
-        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        path[strcspn(path, "\n")] = '\0';
-        if (!names[1]) cores = fmin(cores, quota_above("/sys/fs/cgroup", path)); /* version 2 */
-        if (strstr(names, "cpu")) cores = fmin(cores, quota_above("/sys/fs/cgroup/cpu", path));
-    }
-    if (groups) fclose(groups);
+    look_at_groups("cpu", look_at_quota, &cores);
     return (int64_t)ceil(cores);
 }
 
