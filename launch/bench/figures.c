@@ -112,6 +112,7 @@ static oct_status bench_step(oct_bench *bench)
     OCT_OWNED(oct_bench_run_end) oct_bench_run run = {0};
     OCT_OWNED(oct_program_free) oct_program program = {0};
     oct_peak peak;
+    oct_multiply_adds work;
     if (!bench->model) bench->model = "cnn-small";
     batch_figure timed = {
         .bench = "step",
@@ -128,7 +129,7 @@ static oct_status bench_step(oct_bench *bench)
     /* The steps of the figure are followed by those that the trainer's model needs to convert, since
      * the program shows what there was to compute. */
     OCT_TRY(oct_bench_run_convert(&run, &program));
-    const oct_multiply_adds work = oct_program_multiply_adds(&program);
+    OCT_TRY(oct_program_multiply_adds(&program, &work));
     const double each = 2.0 * (double)bench->batch;
     /* At the peak, forward and backward each take the time that the rate of their number type allows. */
     const double forward = each * (double)work.forward,
@@ -204,6 +205,7 @@ static oct_status bench_infer(oct_bench *bench)
     const oct_memory_meter memory_meter = oct_memory_meter_begin();
     inference f = {0};
     oct_peak peak;
+    oct_multiply_adds work;
     oct_status status = OCT_OK;
     OCT_CHECK_ARGS(!bench->file != !bench->model,
                    "name an int8 model (octet bench infer MODEL) or a built-in one (--model NAME)");
@@ -232,8 +234,9 @@ static oct_status bench_infer(oct_bench *bench)
         .mode = "int8",
         .numerics = "int8",
         .memory = oct_memory_meter_read(&memory_meter),
-        .operations = 2.0 * (double)(bench->batch * oct_program_multiply_adds(f.program).forward),
     };
+    OCT_TRY_OUT(oct_program_multiply_adds(f.program, &work));
+    timed.operations = 2.0 * (double)(bench->batch * work.forward);
     OCT_TRY_OUT(oct_peak_measure(oct_cpu_isa(), &peak));
     timed.peak = peak.gops[OCT_ROOF_INT8];
     print_figure(bench, &timed, &f.timings);

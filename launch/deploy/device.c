@@ -153,30 +153,22 @@ int64_t oct_step_multiply_adds(const oct_step *step)
                                   step->conv.input_step_w);
 }
 
-/* The gradient of a value is wanted when a step with weights is between it and an input of the
- * program. Each value is written by the step before all that use it. */
-static bool wants_gradient(const oct_program *program, int64_t end, int32_t value)
+oct_status oct_program_multiply_adds(const oct_program *program, oct_multiply_adds *work)
 {
-    for (int64_t i = end - 1; i >= 0; i--) {
-        const oct_step *step = &program->steps[i];
-        if (step->output != value) continue;
-        if (oct_step_type_of(step->kind)->weights) return true;
-        for (int k = 0; k < step->num_inputs; k++)
-            if (wants_gradient(program, i, step->input[k])) return true;
-        return false;
-    }
-    return false;
-}
-
-oct_multiply_adds oct_program_multiply_adds(const oct_program *program)
-{
-    oct_multiply_adds work = {0};
+    OCT_OWNED(oct_free)
+    bool *after_weights = NULL; /* by value: a step with weights comes before it */
+    *work = (oct_multiply_adds){0};
+    OCT_TRY(oct_alloc(&after_weights, (size_t)program->num_values, sizeof *after_weights));
     for (int64_t i = 0; i < program->num_steps; i++) {
-        const int64_t one = oct_step_multiply_adds(&program->steps[i]);
-        work.forward += one;
-        work.grad_weight += one;
-        if (one > 0 && wants_gradient(program, i, program->steps[i].input[0]))
-            work.grad_input += one;
+        const oct_step *step = &program->steps[i];
+        const int64_t one = oct_step_multiply_adds(step);
+        bool *after = &after_weights[step->output];
+        work->forward += one;
+        work->grad_weight += one;
+        work->grad_input += after_weights[step->input[0]] ? one : 0;
+        *after = oct_step_type_of(step->kind)->weights;
+        for (int k = 0; k < step->num_inputs; k++)
+            *after |= after_weights[step->input[k]];
     }
-    return work;
+    return OCT_OK;
 }

@@ -37,12 +37,12 @@ int64_t oct_step_bytes(const oct_program *program, const oct_step *step);
  * zeros between the values of a transposed convolution's input, is none. */
 typedef struct oct_multiply_adds {
     int64_t forward, grad_weight;
-    int64_t grad_input; /* none for layers that no other with weights comes before */
+    int64_t grad_input; /* 0 for a layer with no other layer with weights before it */
 } oct_multiply_adds;
 
 /* Of a convolution. input_step: how many rows and columns the values of its input are apart (1 or 0: it was not dilated).
  */
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w);
 int64_t oct_step_multiply_adds(const oct_step *step); /* 0: it is no convolution */
-/* Of a program: forward, and both gradients of its training. */
-oct_multiply_adds oct_program_multiply_adds(const oct_program *program);
+/* Sums over a program's steps: the forward, and both gradients as if it were trained. */
+oct_status oct_program_multiply_adds(const oct_program *program, oct_multiply_adds *work);

@@ -72,11 +72,29 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
     };
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
         steps[i].conv.shape = oct_conv_shape_of(1, 1, 10, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
-    const oct_program program = {.num_steps = OCT_COUNT(steps), .steps = steps};
-    oct_multiply_adds work = oct_program_multiply_adds(&program);
+    const oct_program program = {.num_steps = OCT_COUNT(steps), .steps = steps, .num_values = 6};
+    oct_multiply_adds work;
+    cr_assert_eq(oct_program_multiply_adds(&program, &work), OCT_OK);
     cr_assert_eq(work.forward, 300);
     cr_assert_eq(work.grad_weight, 300);
     cr_assert_eq(work.grad_input, 100);
+}
+
+/* Each sum adds the one before to itself, so there are 2^100 ways from the convolution to the input. */
+Test(figures, operations_are_counted_in_one_pass)
+{
+    enum { SUMS = 100 };
+    oct_step steps[SUMS + 1] = {{0}};
+    for (int i = 0; i < SUMS; i++)
+        steps[i] =
+            (oct_step){.kind = OCT_STEP_ADD, .num_inputs = 2, .input = {i, i}, .output = i + 1};
+    steps[SUMS] =
+        (oct_step){.kind = OCT_STEP_CONV, .num_inputs = 1, .input = {SUMS}, .output = SUMS + 1};
+    steps[SUMS].conv.shape = oct_conv_shape_of(1, 1, 10, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
+    const oct_program program = {.num_steps = SUMS + 1, .steps = steps, .num_values = SUMS + 2};
+    oct_multiply_adds work;
+    cr_assert_eq(oct_program_multiply_adds(&program, &work), OCT_OK);
+    cr_assert(work.forward == 100 && work.grad_weight == 100 && work.grad_input == 0);
 }
 
 /* The meter. */
