@@ -241,7 +241,7 @@ static const char *choose_model(const beginning *b)
 static oct_status measure_values(const oct_dataset *data, double *mean, double *std)
 {
     enum { SAMPLES = 256 };
-    const int64_t step = oct_max_i64(data->count / SAMPLES, 1);
+    const int64_t step = (data->count + SAMPLES - 1) / SAMPLES;
     OCT_OWNED(oct_image_free) oct_image image = {0}, map = {0};
     double n = 0, sum = 0, squares = 0;
     for (int64_t i = 0; i < data->count; i += step) {
@@ -266,8 +266,8 @@ static oct_status add_normalisation(const beginning *b, oct_text *text)
     if (d->dtype == OCT_F32) {
         OCT_TRY(measure_values(d, &mean, &std));
         return oct_text_add(
-            text, "  mean: [%.3g] # of %d samples; octet data counts all\n  std: [%.3g]\n", mean,
-            256, std);
+            text, "  mean: [%.3g] # of up to 256 samples; octet data counts all\n  std: [%.3g]\n",
+            mean, std);
     }
     if (d->read_c == 3)
         return oct_text_add(text,

@@ -189,6 +189,8 @@ static oct_status compare_test_set(const findings *f, const oct_subject *s)
     return OCT_OK;
 }
 
+/* Verifies a model: the file, its recipe, its golden inputs and, unless --golden-only, the test set of its
+ * certificate. */
 static oct_status verify_model(const findings *f)
 {
     OCT_OWNED(oct_subject_close) oct_subject s = {.path = f->args->word[0], .kind = OCT_FILE_MODEL};
@@ -197,7 +199,8 @@ static oct_status verify_model(const findings *f)
     VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
              s.model.program.num_steps);
     const bool one = s.model.program.num_inputs == 1, of_recipe = oct_model_has_recipe(&s.model);
-    if (one) OCT_TRY(oct_model_check_runnable(&s.model, s.path));
+    OCT_TRY(one ? oct_model_check_runnable(&s.model, s.path)
+                : oct_model_check_recipe(&s.model, s.path));
     if (of_recipe)
         VERIFIED(f, "recipe: target, data format, mean and standard deviation are those "
                     "that the model computes with");

@@ -96,24 +96,26 @@ typedef struct hyperparameter {
     OctEvent__HparamValue value;
 } hyperparameter;
 
-/* Makes a number, a truth value or a text of it. */
-static void read_hyperparameter(hyperparameter *h, char *key, char *text)
+/* Fills h with a key and its printed value, as a number, a boolean or a string. Borrows both; removes the quotes from
+ * `text` in place. */
+static void set_hyperparameter(hyperparameter *h, char *key, char *text)
 {
     double number;
     bool truth;
-    size_t length = strlen(text);
+    const size_t length = strlen(text);
+    const bool quoted = length >= 2 && text[0] == '"';
     oct_event__session_start_info__hparams_entry__init(&h->entry);
     oct_event__hparam_value__init(&h->value);
     h->entry.key = key;
     h->entry.value = &h->value;
-    if (length >= 2 && text[0] == '"') {
+    if (quoted) {
         text[length - 1] = '\0';
         text++;
     }
-    if (oct_parse_f64(text, &number)) {
+    if (!quoted && oct_parse_f64(text, &number)) {
         h->value.kind_case = OCT_EVENT__HPARAM_VALUE__KIND_NUMBER_VALUE;
         h->value.number_value = number;
-    } else if (oct_parse_bool(text, &truth)) {
+    } else if (!quoted && oct_parse_bool(text, &truth)) {
         h->value.kind_case = OCT_EVENT__HPARAM_VALUE__KIND_BOOL_VALUE;
         h->value.bool_value = truth;
     } else {
@@ -147,7 +149,7 @@ static oct_status open_event_file(oct_event_file *file, const oct_recipe *recipe
         value += 2;
         if (strcmp(value, "\"\"") == 0 || strcmp(value, "[]") == 0) continue;
         hyperparameter *h = &parameters[info.n_hparams];
-        read_hyperparameter(h, line, value);
+        set_hyperparameter(h, line, value);
         entries[info.n_hparams++] = &h->entry;
     }
     info.start_time_secs = (double)time(NULL);

@@ -144,7 +144,8 @@ int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int r
     return count;
 }
 
-/* Computes the leaf to audit again and digests it. 0: numbers that were finite in the step are not now. */
+/* Computes the audited leaf again and digests it. *digest = 0, and no failure, if a value that was finite in the step is
+ * not finite now. */
 static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, int64_t *digest)
 {
     oct_leaf_audit *audit = &trainer->audit;
@@ -155,7 +156,7 @@ static oct_status compute_leaf(oct_trainer *trainer, const oct_step_batches *b, 
     const oct_batch_source source = {&audit->loader, audit->images, b->epoch,
                                      b->first + choice->batch};
     oct_batch batch;
-    uint64_t all;
+    uint64_t all = 0;
     leaf.first = choice->leaf;
     leaf.local = 1;
     OCT_TRY(oct_trainer_read(trainer, &source, &leaf, &batch));

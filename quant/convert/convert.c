@@ -255,12 +255,14 @@ static void show_value(void *user, int64_t traced, const oct_tensor *tensor)
     if (w->value_of[traced] >= 0) w->show(w->user, w->value_of[traced], tensor->data, bytes);
 }
 
-/* Whether two programs have the same steps: numbers of values follow from the calls that the forward made. */
+/* Whether two programs have the same steps on the same values, in the same order. */
 static bool same_steps(const oct_program *a, const oct_program *b)
 {
     bool same = a->num_steps == b->num_steps && a->num_values == b->num_values;
     for (int64_t i = 0; same && i < a->num_steps; i++)
         same = a->steps[i].kind == b->steps[i].kind && a->steps[i].output == b->steps[i].output &&
+               a->steps[i].num_inputs == b->steps[i].num_inputs &&
+               memcmp(a->steps[i].input, b->steps[i].input, sizeof a->steps[i].input) == 0 &&
                strcmp(a->steps[i].name, b->steps[i].name) == 0;
     return same;
 }
