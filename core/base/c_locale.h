@@ -11,13 +11,14 @@ int oct_vsnprintf(char *text, size_t size, const char *format, va_list values)
     __attribute__((format(printf, 3, 0)));
 int oct_snprintf(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Prints the variable arguments of the function that it stands in, those after `format`, into an array of chars; ""
- * where that fails. */
+/* Prints the variable arguments of the function that it stands in, those after `format`, into an array of chars; the
+ * format itself where that fails. */
 #define OCT_PRINT_ARGS(array, format)                                                              \
     do {                                                                                           \
         va_list oct_args_;                                                                         \
         va_start(oct_args_, format);                                                               \
-        if (oct_vsnprintf(array, sizeof(array), format, oct_args_) < 0) (array)[0] = '\0';         \
+        if (oct_vsnprintf(array, sizeof(array), format, oct_args_) < 0)                            \
+            oct_snprintf(array, sizeof(array), "%s", format);                                      \
         va_end(oct_args_);                                                                         \
     } while (0)
 double oct_strtod(const char *text, char **end);

@@ -33,8 +33,8 @@ static const char *normalise(oct_to_onnx_writer *w, const oct_export *job, const
     float inverse_std[OCT_REALS_MAX];
     for (int64_t c = 0; c < oct_export_channels(shape->dim[shape->ndim - 1]); c++)
         inverse_std[c] = 1.0f / job->std[c];
-    const char *x = OCT_TO_ONNX(w, "Mul", oct_to_onnx_cast(w, pixels, OCT_F32),
-                                oct_to_onnx_scalar(w, 1.0f / 255.0f));
+    const char *x = oct_to_onnx_cast(w, pixels, OCT_F32);
+    x = OCT_TO_ONNX(w, "Mul", x, oct_to_onnx_scalar(w, 1.0f / 255.0f));
     x = OCT_TO_ONNX(w, "Sub", x, channel_constant(w, job->mean, shape));
     return OCT_TO_ONNX(w, "Mul", x, channel_constant(w, inverse_std, shape));
 }

@@ -44,7 +44,9 @@ bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *va
 {
     uint64_t bits = 0;
     OCT_ASSERT(array->bytes >= 1 && array->bytes <= sizeof bits);
-    memcpy(&bits, element, array->bytes);
+    for (size_t b = 0; b < array->bytes;
+         b++) /* memcpy of a number of bytes would be a call for each element */
+        bits |= (uint64_t)element[b] << 8 * b;
     const unsigned shift = 64 - 8 * (unsigned)array->bytes;
     if (array->kind == 'f' || (array->kind == 'u' && bits > INT64_MAX)) return false;
     *value = array->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
@@ -53,19 +55,23 @@ bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *va
 
 double oct_array_real(const oct_array *array, const uint8_t *element)
 {
-    union {
-        uint16_t half;
-        float narrow;
-        double wide;
-    } real;
+    uint16_t half;
+    float narrow;
+    double wide;
     int64_t number = 0;
     if (array->kind != 'f')
         return oct_array_whole(array, element, &number) ? (double)number : (double)INFINITY;
-    OCT_ASSERT(array->bytes <= sizeof real);
-    memcpy(&real, element, array->bytes);
-    return array->bytes == 2   ? (double)oct_half_value(real.half)
-           : array->bytes == 4 ? (double)real.narrow
-                               : real.wide;
+    if (array->bytes == sizeof half) {
+        memcpy(&half, element, sizeof half);
+        return (double)oct_half_value(half);
+    }
+    if (array->bytes == sizeof narrow) {
+        memcpy(&narrow, element, sizeof narrow);
+        return (double)narrow;
+    }
+    OCT_ASSERT(array->bytes == sizeof wide);
+    memcpy(&wide, element, sizeof wide);
+    return wide;
 }
 
 int64_t oct_array_row(const oct_array *array)

@@ -256,8 +256,6 @@ oct_status oct_h5_describe(oct_h5 *file, const char *path, oct_dtype *dtype, oct
     return OCT_OK;
 }
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values lie in files as in memory");
-
 /* Reads a data set into `data` (NULL: nowhere) or, with block (a T **), into memory that it allocates. */
 static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                                void *data, void *block)

@@ -18,17 +18,12 @@ typedef struct concat_call {
     uint8_t *mask[OCT_MAX_INPUTS];          /* NULL: copied */
 } concat_call;
 
-static int64_t width_of(const oct_tensor *x)
-{
-    return oct_dim(x, x->shape.ndim - 1);
-}
-
 static bool check_shapes(oct_context *cx, oct_tensor *const *x, int n)
 {
     for (int i = 0; i < n; i++) {
         oct_shape shape = x[i]->shape;
-        if (shape.ndim >= 2 && width_of(x[i]) >= 1) {
-            shape.dim[shape.ndim - 1] = width_of(x[0]);
+        if (shape.ndim >= 2 && oct_last_dim(x[i]) >= 1) {
+            shape.dim[shape.ndim - 1] = oct_last_dim(x[0]);
             if (oct_shape_equal(&shape, &x[0]->shape)) continue;
         }
         oct_context_fail(cx, OCT_PREPARE,
@@ -149,7 +144,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     concat_call call = {.n = n};
     OCT_ASSERT(n > 0);
     for (int i = 0; i < n; i++)
-        call.width += call.c[i] = width_of(x[i]);
+        call.width += call.c[i] = oct_last_dim(x[i]);
     call.rows = oct_numel(x[0]) / call.c[0];
     oct_shape shape = x[0]->shape;
     shape.dim[shape.ndim - 1] = call.width;

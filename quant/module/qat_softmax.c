@@ -24,11 +24,6 @@ static oct_status make_table(softmax *m, oct_qparams x)
     return OCT_OK;
 }
 
-static int64_t width_of(const oct_tensor *x)
-{
-    return oct_dim(x, x->shape.ndim - 1);
-}
-
 /* grad = y * (grad - sum of grad * y), at the values of the output codes */
 static void softmax_row_backward(const oct_tensor *y, int64_t row, int64_t n, float *grad)
 {
@@ -49,7 +44,7 @@ static void backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
     float *grad = oct_quantized_detach_grad(cx, node);
-    const int64_t width = width_of(y), count = oct_numel(y) / width;
+    const int64_t width = oct_last_dim(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
         softmax_row_backward(y, i, width, grad + i * width);
@@ -58,7 +53,7 @@ static void backward(oct_context *cx, oct_node *node)
 
 static bool check_input(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
-    if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MAX)
+    if (x->shape.ndim < 2 || oct_last_dim(x) < 1 || oct_last_dim(x) > OCT_QSOFTMAX_MAX)
         oct_context_fail(cx, OCT_PREPARE,
                          "softmax takes samples of 1 to %d values in the last dimension, but its "
                          "input is %s",
