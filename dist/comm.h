@@ -43,7 +43,8 @@ bool oct_launched_here(int *local_rank, int *local_ranks);
 const char *oct_mpi_library(void);
 
 /* Writes what ranks do, or did last: rank, process, step, operation, since when; a line each, of some of them where they
- * are many. Those of this host by their table; of a communicator others, too, by their last message (NULL: none). */
+ * are many. Those of this host by their table; where comm is not NULL, others by their last message. Empty where nothing is
+ * known. */
 void oct_ranks_report(const oct_comm *comm, char *text, size_t size);
 
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */

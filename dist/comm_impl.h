@@ -249,8 +249,10 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 oct_status oct_exchange_wait(const oct_comm *comm, int patience);
 /* Finds out, without waiting, which transfers or lines (at least one is waited for) have ended; *moved: some have. */
 oct_status oct_exchange_poll(const oct_comm *comm, bool *moved);
-/* report.c. "rank 2 (node7)", and "sum over leaves". */
+/* report.c. "rank 2 (node7)" */
 oct_rank_text oct_text_rank(const oct_comm *comm, int rank);
+/* The name of an oct_exchange in messages: "sum over leaves". Numbers come from other ranks; one out of range gives "an
+ * unknown operation". */
 const char *oct_exchange_name(int exchange);
 
 /* watchdog.c: a deadline for a call of MPI that has none, in Octet's own process; notes the stage. Ends the process when

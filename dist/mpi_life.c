@@ -54,8 +54,9 @@ const char *oct_mpi_library(void)
 /* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
 static const int64_t launcher_forks_in_threads = 32;
 
-/* Before MPI_Init in Octet's own process: how it ends, and what Open MPI is to choose. */
-static void prepare_start(void)
+/* Prepares Octet's own process for MPI_Init: it dies with its mpirun, and Open MPI gets settings that work here unless the
+ * user has set them. */
+static void prepare_mpi_init(void)
 {
     int local_rank, local = 0;
     oct_rank_table_enter();
@@ -107,7 +108,7 @@ oct_status oct_mpi_enter(double deadline_s)
     int threads, rank, size, wanted;
     life.entered++;
     if (!ask(MPI_Initialized)) {
-        if (oct_process_is_own()) prepare_start();
+        if (oct_process_is_own()) prepare_mpi_init();
         oct_watchdog_begin(OCT_RANK_IN_INIT, deadline_s);
         const int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &threads);
         oct_watchdog_end();

@@ -25,7 +25,8 @@ const char *oct_exchange_name(int exchange)
         OCT_EXCHANGE_LIST(X)
 #undef X
     };
-    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
+    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange]
+                                                                : "an unknown operation";
 }
 
 /* Text that grows up to its room; rows beyond the most are counted. */

@@ -137,8 +137,8 @@ __attribute__((noinline)) static void touch_stack(void)
         room[i] = 0;
 }
 
-/* A stack grows where it is used, and a process with a limit on its memory (ulimit -v) dies where it cannot: that
- * would be in the function that words the refusal of memory. So it grows here, where memory can be asked for. */
+/* Grows the stack now. Under a memory limit (ulimit -v) a process is killed when its stack cannot grow, most likely while
+ * it reports that memory is short; here the shortage can still be reported. */
 static oct_status grow_stack(void)
 {
     struct rlimit limit;

@@ -16,7 +16,9 @@ typedef enum oct_log_level {
  * program that calls. */
 void oct_log_setup(oct_log_level level, bool speaks);
 
-/* Also append every line to this file, after its time (UTC), or NULL to stop. The path is copied. */
+/* From now on also appends every line, after its time (UTC), to this file, in place of the one before; NULL stops. A
+ * process that does not speak opens none. OCT_RESOURCE if it cannot be opened, is a link or a pipe; the log then stays as it
+ * was. */
 oct_status oct_log_file(const char *path);
 
 /* Appends the time and a line that another process has already printed to an existing log file; where that fails, does

@@ -28,7 +28,8 @@ typedef struct oct_sgemm_call {
 } oct_sgemm_call;
 
 /* c (m, n) = alpha * op(a) (m, k) * op(b) (k, n) + beta * c, row by row, where op transposes if asked. lda, ldb,
- * ldc: floats between the rows as stored. beta 0 does not read c. OpenBLAS is loaded. */
+ * ldc: floats between the rows as stored. beta 0 does not read c. Call oct_blas_init first. Sizes and strides are at
+ * most INT_MAX. */
 void oct_sgemm(const oct_sgemm_call *call);
 
 /* Replaces the lower triangle of a (n x n, row by row) by L with L L^T = a, by LAPACK's dpotrf; what is above the

@@ -177,7 +177,8 @@ typedef struct tap_columns {
     const float *values; /* the layer's weights, or NULL: */
     const int8_t *codes;
     int64_t at, columns;
-    int64_t outs, depth; /* weights are `depth` apart from one output to the next */
+    int64_t rows,
+        depth; /* rows of the tap (backward: outputs; forward: inputs), `depth` values apart */
     char *tile;
     int64_t panel_bytes;
 } tap_columns;
@@ -224,10 +225,10 @@ OCT_CLONES static char *pack_quads(const oct_float_kernel *k, const tap_columns 
 {
     int64_t at = t->at, bytes = 0;
     char *tile = t->tile;
-    for (; at < t->at + t->outs * t->depth; tile += bytes) {
+    for (; at < t->at + t->rows * t->depth; tile += bytes) {
         uint32_t quad[4][OCT_PACKED_COLUMNS];
         for (int i = 0; i < 4; i++, at += t->depth)
-            read_bf16_words(t, at, at < t->at + t->outs * t->depth ? t->columns : 0, quad[i]);
+            read_bf16_words(t, at, at < t->at + t->rows * t->depth ? t->columns : 0, quad[i]);
         char *to = tile;
         for (int64_t c = 0; c < t->columns; c += k->col_tile, to += t->panel_bytes)
             bytes = store_quad(k, quad, c, to);
@@ -235,8 +236,8 @@ OCT_CLONES static char *pack_quads(const oct_float_kernel *k, const tap_columns 
     return tile;
 }
 
-/* Packs a panel of a group's weights as bfloat16 words: each quad of a tap's inputs makes some tiles of `columns`
- * outputs, which are `depth` weights apart. */
+/* Packs a panel of a group's weights (`columns` outputs, p's depth apart) as bfloat16 words: chunks of one tap's inputs are
+ * transposed to rows of inputs, and each four rows make a tile. */
 static void pack_forward_quads(const oct_conv_plan *p, const float *from, int64_t columns,
                                char *tile)
 {
@@ -248,7 +249,7 @@ static void pack_forward_quads(const oct_conv_plan *p, const float *from, int64_
         oct_transpose_f32(columns, n, from + at, depth, part, OCT_PACKED_COLUMNS);
         const tap_columns t = {.values = part,
                                .columns = columns,
-                               .outs = n,
+                               .rows = n,
                                .depth = OCT_PACKED_COLUMNS,
                                .tile = tile};
         tile = pack_quads(p->config.kernel, &t);
@@ -320,7 +321,7 @@ static void pack_floats(const oct_float_kernel *k, const tap_columns *t)
 {
     int64_t at = t->at;
     char *tile = t->tile;
-    for (int64_t o = 0; o < t->outs; o++, at += t->depth, tile += k->col_tile * 4) {
+    for (int64_t o = 0; o < t->rows; o++, at += t->depth, tile += k->col_tile * 4) {
         char *to = tile;
         for (int64_t c = 0; c < t->columns; c += k->col_tile, to += t->panel_bytes) {
             float *values = (float *)(void *)to;
@@ -343,7 +344,7 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
     const int64_t taps = (int64_t)s->kernel_h * s->kernel_w, tap_bytes = d->panel_bytes / taps;
     const tap_columns all = {.values = weight,
                              .codes = codes,
-                             .outs = s->out_c / s->groups,
+                             .rows = s->out_c / s->groups,
                              .depth = oct_conv_depth(s),
                              .panel_bytes = d->panel_bytes};
     if (p->depthwise) {
@@ -362,7 +363,7 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
         const int64_t c = i / taps % blocks * OCT_PACKED_COLUMNS;
         tap_columns t = all;
         t.columns = oct_min_i64(OCT_PACKED_COLUMNS, d->columns - c);
-        t.at = g * t.outs * t.depth + tap * d->columns + c;
+        t.at = g * t.rows * t.depth + tap * d->columns + c;
         t.tile = (char *)packed + g * d->group_bytes + c / k->col_tile * d->panel_bytes +
                  tap * tap_bytes;
         if (p->config.numerics == OCT_NUMERICS_BF16)

@@ -137,9 +137,10 @@ static void multiply_segment(const oct_weight_plan *p, oct_weight_block b, bool 
     }
 }
 
-/* Returns the pass from sample n on, the first one of a segment. */
-static oct_conv_weight_pass pass_from(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
-                                      int64_t n)
+/* Returns the pass with its inputs, gradient rows and scales moved to sample n, which must begin a segment; samples and
+ * sums stay those of the whole pass. */
+static oct_conv_weight_pass pass_at_sample(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                                           int64_t n)
 {
     const oct_conv_shape *s = &p->config.shape;
     const int64_t inputs = n * oct_conv_in_numel(s);
@@ -261,7 +262,7 @@ static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
     for (int64_t i = 0; i < t->leaves; i++) {
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
-        const oct_conv_weight_pass of_leaf = pass_from(p, c, i * p->config.leaf);
+        const oct_conv_weight_pass of_leaf = pass_at_sample(p, c, i * p->config.leaf);
         if (l->plan.tiles_bytes > 0)
             oct_weight_pack_tiles(&l->plan, &of_leaf, &l->block, &r);
         else
@@ -367,7 +368,7 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
             const int64_t rest = pass->samples - n;
             const bool full = n == 0 || rest >= each;
             oct_weight_plan segment = full ? first : oct_weight_segment_plan(&p->config, rest);
-            const oct_conv_weight_pass from = pass_from(p, &group_pass, n);
+            const oct_conv_weight_pass from = pass_at_sample(p, &group_pass, n);
             segment.ins = group_pass.channels;
             multiply_segment(
                 &segment, (oct_weight_block){.group = g, .channel = from.channel, .fresh = n == 0},

@@ -418,7 +418,8 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
     }
 }
 
-/* Packs the gradient's rows of a group and a block into panels, line by line of the output; floats are rounded before. */
+/* Packs the gradient of one group and block into r->panels, one output line at a time: INT8 codes as words; floats that are
+ * multiplied as bf16 (rounds_grad) after rounding the line into r->grad; all others as they are. */
 static void pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
                         const oct_weight_scratch *r)
 {
@@ -436,13 +437,13 @@ static void pack_panels(const oct_weight_plan *p, const void *grad, const oct_we
     for (int64_t n = b->sample; n < b->sample + b->samples; n++) {
         for (int64_t l = b->line; l < b->line + b->lines; l++) {
             const char *line = of_group + (n * s->out_h + l) * s->out_w * row_bytes;
-            if (p->bytes)
+            if (p->bytes) {
                 oct_pack_words(p->bytes,
                                &(oct_code_rows){(const int8_t *)line, s->out_w, p->outs, row_bytes},
                                to, p->panel_bytes);
-            else if (!p->rounds_grad)
+            } else if (!p->rounds_grad) {
                 pack_line(p, line, row_bytes, to);
-            else {
+            } else {
                 floats.from = (const float *)(const void *)line;
                 oct_round_rows(p->kernel, &floats, r->grad);
                 pack_line(p, r->grad, packed_bytes, to);

@@ -281,12 +281,12 @@ oct_status oct_sequential_append(oct_module *sequential, oct_module **item)
     oct_sequential_module *self = (oct_sequential_module *)sequential;
     const bool fits = self && sequential->type == &oct_sequential_type;
     const size_t at = fits ? count_items(self) : 0;
-    OCT_CHECK(item && *item, OCT_USAGE, "a module that a sequential gets is NULL");
+    OCT_CHECK(item && *item, OCT_USAGE, "the module to append to a sequential is NULL");
     if (!fits || at == OCT_SEQUENTIAL_MAX) {
         oct_module_destroy(item);
         return oct_fail(OCT_USAGE,
                         fits ? "a sequential holds at most %d modules; put one inside another"
-                             : "a module, one of up to %d, is appended to what is no sequential",
+                             : "modules can be appended only to a sequential, which holds up to %d",
                         OCT_SEQUENTIAL_MAX);
     }
     char name[24];

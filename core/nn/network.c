@@ -236,7 +236,7 @@ bool oct_network_is_shared(const oct_module *self, int32_t value)
     return calls > 1;
 }
 
-int32_t oct_network_before(const oct_module *self, int32_t value)
+int32_t oct_network_sole_input(const oct_module *self, int32_t value)
 {
     const network *m = (const network *)self;
     const network_node *node = node_of(self, value);

@@ -32,9 +32,9 @@ int32_t oct_network_find_call(const oct_module *network, const oct_module_type *
                               const oct_op_args *args, const int32_t *inputs, int n);
 /* The module that made a result; NULL of an input. */
 oct_module *oct_network_module(const oct_module *network, int32_t value);
-/* The value that made this one alone: of a node with one input that nothing else reads, by a module that nothing else
- * calls. -1: there is none such, or the value is an input. */
-int32_t oct_network_before(const oct_module *network, int32_t value);
+/* The input of the node that makes `value`, perhaps an input of the network. -1 unless the node has one input, no other
+ * node reads that, it is not the network's output, and no other node calls the node's module; -1 also of an input. */
+int32_t oct_network_sole_input(const oct_module *network, int32_t value);
 /* Is the module that made this result called by other nodes too? */
 bool oct_network_is_shared(const oct_module *network, int32_t value);
 /* Says which value is the network's output; without a call the last one is. */

@@ -78,8 +78,8 @@ typedef struct oct_window_span {
  * dilation. */
 oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y);
 oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x);
-/* Returns by how many positions an average over the window of output (y, x) is divided: those in the input, or
- * in its padding too, but none after that. */
+/* Returns the divisor of average pooling at output (y, x): the window's positions in the input; with include_pad also those
+ * in the padding, but not those past it, which ceil mode adds. */
 int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x);
 
 /* Dilation puts rows and columns of zeros between the pixels of an image (h, w, c): a transposed

@@ -254,8 +254,8 @@ static void free_taps(taps *t)
     OCT_FREE_ALL(&t->first, &t->count, &t->fixed_weight, &t->weight);
 }
 
-/* The triangle filter is as wide as a pixel of the result where that is the larger one: antialiased. The caller frees t,
- * also after a failure. */
+/* Makes the taps that resample a side of `from` pixels to `to` by the triangle filter, which is as wide as a result pixel
+ * where that is the larger one (antialiasing). The caller frees t, also after a failure. */
 static oct_status make_taps(taps *t, int64_t from, int64_t to)
 {
     const double scale = (double)from / (double)to, radius = scale < 1 ? 1 : scale;

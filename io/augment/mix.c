@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What a sample draws: its own share of the labels, and the box that the other one fills; an empty box
- * blends all of both. */
+/* What a sample draws: the share of its own label, and for CutMix the box that the other one fills. */
 typedef struct mixture {
     float share;
     int64_t top, left, bottom, right;

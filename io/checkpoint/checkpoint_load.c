@@ -290,8 +290,9 @@ typedef struct folding {
     oct_status status; /* of this rank alone, until all are through */
 } folding;
 
-/* Folds the batch norm of a convolution on all ranks if the file, which rank 0 has, holds none for it. */
-static oct_status fold_missing_norm(void *user, oct_module *module)
+/* Removes the batch norm of a convolution on all ranks if the file, which rank 0 has, holds none for it: the weights loaded
+ * next have it folded in. */
+static oct_status drop_missing_norm(void *user, oct_module *module)
 {
     folding *f = user;
     oct_qat_conv *conv = (oct_qat_conv *)module;
@@ -309,6 +310,6 @@ oct_status oct_checkpoint_fold(const oct_checkpoint *ckpt, oct_module *root,
                                const oct_collective *group)
 {
     folding f = {ckpt->file, group, OCT_OK};
-    OCT_TRY(oct_module_walk(root, fold_missing_norm, &f));
+    OCT_TRY(oct_module_walk(root, drop_missing_norm, &f));
     return group->agree(group, f.status);
 }

@@ -176,7 +176,8 @@ static oct_status write_pixel_table(oct_to_c_file *f, int64_t *tables)
     return w->status;
 }
 
-/* Writes the functions that run the model, on floats, codes or pixels; they share run_layers, after the quantizer. */
+/* Adds to `runs`: NAME_run, on floats; if the first layer quantizes the input, also NAME_run_codes and, where the job wants
+ * it, NAME_run_pixels, which begin after that layer (run_layers). */
 static oct_status write_run_functions(oct_to_c_file *f, oct_text *runs)
 {
     oct_to_c *w = &f->w;

@@ -83,14 +83,13 @@ void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fie
     set_reference(w, place, at);
 }
 
-/* Writes the length of a vector, after which its numbers are aligned to `to` bytes, and points the reference to it. */
-static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
+/* Begins a vector of n elements: writes n, aligns what follows to `to` bytes, and points the reference at `place` to it. */
+static void begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
 {
     align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);
     const size_t at = add_zeros(w, REFERENCE);
     put_number(w, at, n, REFERENCE);
     set_reference(w, place, at);
-    return at;
 }
 
 void oct_flat_vector(oct_flat_writer *w, size_t place, size_t n, int width, int to,

@@ -263,10 +263,10 @@ static int64_t plan_arena(oct_interval *x, int64_t count)
     return bytes;
 }
 
-/* Gives the names of a file's operators, which a program registers, with spaces between them, and the bytes of the
- * tensors between them as TFLM's greedy planner lays them into its arena. */
-static oct_status find_tflm_needs(const oct_to_tflite_writer *w, oct_text *operators,
-                                  int64_t *arena)
+/* Lists the names of a file's operators, each once, separated by spaces, for TFLM's op resolver; *arena: the bytes that
+ * TFLM's greedy memory planner takes for the tensors that are not constants. */
+static oct_status find_tflm_operators_and_arena(const oct_to_tflite_writer *w, oct_text *operators,
+                                                int64_t *arena)
 {
     bool seen[OCT_TFLITE_KINDS] = {false};
     OCT_OWNED(oct_free) oct_interval *x = NULL;
@@ -316,5 +316,5 @@ oct_status oct_to_tflite_finish(oct_to_tflite_writer *w, const char *version, bo
         oct_free(&f.bytes);
     }
     OCT_TRY(f.status);
-    return tflm ? find_tflm_needs(w, &out->operators, &out->arena) : OCT_OK;
+    return tflm ? find_tflm_operators_and_arena(w, &out->operators, &out->arena) : OCT_OK;
 }

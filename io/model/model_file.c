@@ -148,7 +148,8 @@ static oct_status transfer_means(const model_file *f, oct_model *model)
     return transfer_array(f, "info/std", OCT_F32, means, model->std);
 }
 
-/* Order: that of the file; but what bounds other parts is read before them. */
+/* Writes in the order of the file. Reads in the same order, except that the program comes before the means, whose number
+ * depends on it, and that the model is checked before the golden data are sized by it. */
 oct_status oct_model_transfer(oct_h5 *h5, bool writes, oct_model *model)
 {
     const model_file *f = &(model_file){.h5 = h5, .writes = writes};

@@ -17,7 +17,8 @@ oct_status oct_model_read(oct_model *model, const char *path);
  * that its float fallbacks can be made and run (oct_fallbacks_check; those of plug-ins are checked when these are
  * loaded). */
 oct_status oct_model_load(oct_model *model, const char *path, bool large);
-/* Writes or reads all of a model, between opening and closing of the file: what load and save share. */
+/* Writes all of a model to an open file (writes), or reads it and checks it: OCT_DATA. On failure the caller frees the
+ * model. */
 oct_status oct_model_transfer(oct_h5 *h5, bool writes, oct_model *model);
 /* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
  * (OCT_RESOURCE). */

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-/* Notes which parameter a constant is that was transposed or reshaped, and whether it is more than its transpose. */
-static void keep_origin(const oct_onnx_call *c, bool transposed)
+/* Records which parameter a reshaped or transposed constant comes from, and whether its elements are in that one's order,
+ * transposed, or in another order. transposed: the call changes the order of dimensions. */
+static void set_origin(const oct_onnx_call *c, bool transposed)
 {
     const oct_onnx_value *x = oct_onnx_in(c, 0);
     oct_onnx_value *y = oct_onnx_result(c, 0);
@@ -40,7 +41,7 @@ oct_status oct_onnx_evaluate_same(oct_onnx_call *c)
     OCT_TRY(oct_onnx_allocate_result(c, 0));
     if (numel > 0) memcpy(y->data, x->data, numel * oct_dtype_bytes(x->dtype));
     if (numel > 0 && x->times) memcpy(y->times, x->times, numel * sizeof *x->times);
-    keep_origin(c, false);
+    set_origin(c, false);
     return OCT_OK;
 }
 
@@ -56,7 +57,7 @@ oct_status oct_onnx_evaluate_transpose(oct_onnx_call *c)
         transposed |= perm[i] != i;
     }
     OCT_TRY(copy_strided(c, 0, 0, stride));
-    keep_origin(c, transposed);
+    set_origin(c, transposed);
     return OCT_OK;
 }
 

@@ -14,11 +14,11 @@
 enum { OCT_ONNX_DIMS = 8, OCT_ONNX_BATCH = -1 };
 enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 27 };
 
-/* What a constant is of its origin. */
+/* The order of a constant's elements, compared with the parameter that it comes from. */
 typedef enum oct_onnx_turn {
     OCT_ONNX_AS_IT_IS,
     OCT_ONNX_TRANSPOSED, /* its rows are the columns of a matrix there */
-    OCT_ONNX_MOVED,
+    OCT_ONNX_MOVED,      /* in another order */
 } oct_onnx_turn;
 
 typedef struct oct_onnx_value {

@@ -138,7 +138,7 @@ static oct_status find_head(const oct_module *network, const oct_onnx_built *bui
         const int64_t *count = find_outputs(m, &args);
         if (count && *count == width && !oct_network_is_shared(network, *head)) return OCT_OK;
         if (!adapt_width(m, &args, width, outputs)) return refuse_layer(m, outputs);
-        *head = oct_network_before(network, *head);
+        *head = oct_network_sole_input(network, *head);
         if (*head < 0 || !oct_network_module(network, *head)) return refuse_layer(m, outputs);
     }
 }
@@ -152,7 +152,7 @@ oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t
     int32_t head;
     OCT_TRY(find_head(network, built, outputs, &head));
     for (int32_t value = built->last; value != head;) {
-        const int32_t before = oct_network_before(network, value);
+        const int32_t before = oct_network_sole_input(network, value);
         oct_module *m = oct_network_module(network, value);
         read_args(m, &args);
         (void)adapt_width(m, &args, *width, outputs);

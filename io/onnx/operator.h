@@ -56,7 +56,7 @@ const oct_onnx_value *oct_onnx_in(const oct_onnx_call *c, int i);
 oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i);
 /* Adds a problem of a node: "net.onnx: node 'conv1' (Conv): its ...". Returns OCT_DATA. */
 oct_status oct_onnx_node_problem(const oct_onnx_graph *g, const oct_onnx_node *n, const char *text);
-/* The same of the node that is called, with all of the pass up to OCT_ONNX_PROBLEMS_MAX. */
+/* The same of the called node; beyond OCT_ONNX_PROBLEMS_MAX problems one sentence says that there are more. */
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT_PRINTF(2, 3);
 
 /* Sets result i to a type and the dimensions of `shape`. Returns OCT_OK: a shape function may end with it. */

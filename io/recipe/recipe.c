@@ -266,8 +266,8 @@ static oct_status add_padding(oct_text *out, size_t begin, size_t width)
     return oct_text_add(out, "%*s", used < width ? (int)(width - used) : 1, "");
 }
 
-/* Adds the meaning of a key; of a NAME with the names that need no plug-in. */
-static oct_status add_meaning(oct_text *out, const oct_key *key)
+/* Adds the help text of a key; for a key of kind NAME also the built-in names. */
+static oct_status add_key_help(oct_text *out, const oct_key *key)
 {
     OCT_TRY(oct_text_add(out, "%s", key->help));
     if (key->kind != OCT_KEY_NAME) return OCT_OK;
@@ -287,7 +287,7 @@ static oct_status write_key(const oct_key *key, const oct_recipe *recipe, bool c
     if (comment) {
         OCT_TRY(add_padding(out, begin, COMMENT_COLUMN));
         OCT_TRY(oct_text_add(out, "# "));
-        OCT_TRY(add_meaning(out, key));
+        OCT_TRY(add_key_help(out, key));
         if (key->kind == OCT_KEY_WORD)
             OCT_TRY(oct_text_add(out, " (%s)", oct_registry_choice(key->table, ", ", words)));
     }
@@ -372,7 +372,7 @@ static oct_status write_key_help(oct_text *out, const oct_key *key)
     OCT_TRY(add_padding(out, begin, DEFAULT));
     OCT_TRY(oct_text_add(out, "%s", shown_default));
     OCT_TRY(add_padding(out, begin, HELP));
-    OCT_TRY(add_meaning(out, key));
+    OCT_TRY(add_key_help(out, key));
     return oct_text_add(out, "\n");
 }
 

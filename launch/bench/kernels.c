@@ -70,7 +70,7 @@ static int64_t count_outputs(const layer_product *p)
 enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES, SCALES };
 
 /* Plans the int8 convolution of a layer and fills its operands with random codes; weights are from -127 to 127. */
-static oct_status make_integers(layer_product *p)
+static oct_status make_int8_forward(layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     oct_qconv_plan *plan = &p->integer_plan;
@@ -78,19 +78,19 @@ static oct_status make_integers(layer_product *p)
     oct_qconv_plan_init(plan, p->integers, s, after_relu, p->samples);
     OCT_TRY(random_codes(&p->operand[CODES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
-    int8_t *codes = p->operand[WEIGHTS];
+    int8_t *weight = p->operand[WEIGHTS];
     for (int64_t i = 0; i < weights; i++)
-        if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
+        if (weight[i] == INT8_MIN) weight[i] = -INT8_MAX;
     OCT_TRY(oct_alloc(&p->operand[PACKED], (size_t)plan->packed_bytes, 1));
     OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)count_outputs(p), sizeof(int32_t)));
     OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)plan->scratch_bytes, 1));
     OCT_TRY(oct_alloc(&p->operand[TABLES], (size_t)plan->table_bytes, 1));
     oct_qconv_plan_tables(plan, p->operand[TABLES]);
-    oct_qconv_pack(plan, codes, p->operand[PACKED]);
+    oct_qconv_pack(plan, weight, p->operand[PACKED]);
     return OCT_OK;
 }
 
-static void multiply_integers(layer_product *p)
+static void multiply_int8_forward(layer_product *p)
 {
     const oct_qconv_pass pass = {.samples = p->samples,
                                  .x = p->operand[CODES],
@@ -268,7 +268,7 @@ static void multiply_blas(layer_product *p)
 }
 
 static const product_kind kinds[] = {
-    {"int8 forward", OCT_ROOF_INT8, false, make_integers, multiply_integers},
+    {"int8 forward", OCT_ROOF_INT8, false, make_int8_forward, multiply_int8_forward},
     {"int8 input gradient", OCT_ROOF_INT8, false, make_grad_input, multiply_grad_input},
     {"int8 weight gradient", OCT_ROOF_INT8, false, make_grad_weight, multiply_grad_weight},
     {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, multiply_grad_input},
@@ -336,7 +336,7 @@ typedef struct bench_set {
 static bool has_product(const bench_set *set, const product_kind *kind, bool depthwise)
 {
     if (kind->roof == OCT_ROOF_INT8)
-        return set->has_integers && (!depthwise || kind->make == make_integers);
+        return set->has_integers && (!depthwise || kind->make == make_int8_forward);
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
     return kind->openblas ? set->openblas : set->has_floats;
 }

@@ -277,9 +277,10 @@ static oct_status reopen_run(calibration *c)
     OCT_TRY(oct_job_data(session, &c->recipe, OCT_TEST, &c->test));
     OCT_TRY(oct_onnx_model_share(session, &c->recipe));
     OCT_TRY(oct_init_share(session, &c->recipe, &c->init));
-    OCT_TRY(oct_session_agree(
-        session, first ? oct_job_checkpoint(&c->checkpoint, c->recipe.output, OCT_FILE_RUN_FOLDER)
-                       : OCT_OK));
+    OCT_TRY(
+        oct_session_agree(session, first ? oct_job_open_checkpoint(&c->checkpoint, c->recipe.output,
+                                                                   OCT_FILE_RUN_FOLDER)
+                                         : OCT_OK));
     OCT_TRY(oct_job_share(session, &c->checkpoint));
     return oct_session_agree(session, build_models(c));
 }

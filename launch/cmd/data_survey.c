@@ -57,8 +57,9 @@ static void add_integers(const oct_image *image, int channels, channel_sums *cha
     }
 }
 
-/* Finds mean and squared distances of each channel of an image; false: a value is not finite. */
-static bool add_floats(const oct_image *image, int channels, channel_sums *channel)
+/* Sets count, mean and sum of squared distances from the mean of each channel (channels 1: of all together); false, with
+ * nothing set: a value is not finite. */
+static bool measure_floats(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
     const float *values = image->data;
@@ -128,7 +129,7 @@ static oct_status survey_sample(split_pass *p, int64_t index, sample_figures *f)
     sample->warned = image->warned;
     f->finite = true;
     if (image->dtype == OCT_F32)
-        f->finite = add_floats(image, p->split->channels, f->channel);
+        f->finite = measure_floats(image, p->split->channels, f->channel);
     else
         add_integers(image, p->split->channels, f->channel);
     if (data->goal == OCT_GOAL_MAP) count_map(p, map);

@@ -145,7 +145,7 @@ static oct_status open_checkpoint(exporting *e)
 {
     oct_subject *s = &e->subject;
     oct_phase phase;
-    OCT_TRY(oct_job_checkpoint(&s->checkpoint, e->args->word[0], s->kind));
+    OCT_TRY(oct_job_open_checkpoint(&s->checkpoint, e->args->word[0], s->kind));
     OCT_TRY(oct_subject_read_recipe(s, e->args->option[DATA].text));
     OCT_TRY(oct_load_data(&s->recipe, OCT_TEST, NULL, &s->data));
     OCT_TRY(oct_build_model(&s->root, &s->recipe, &s->data));

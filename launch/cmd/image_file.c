@@ -59,22 +59,26 @@ out:
     return status;
 }
 
-/* Checks that the model can take images of a size, or that transforms make it so. */
+/* Checks that the model takes images of this size and these channels; with transforms any size up to
+ * OCT_IMAGE_SIDE_MAX. */
 static oct_status check_size(const char *name, const oct_image_wanted *m, int64_t h, int64_t w,
                              int64_t c)
 {
     const int64_t most = OCT_IMAGE_SIDE_MAX;
     const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == m->c;
     const bool channels_first = h == m->c && w == m->h && c == m->w;
+    const char *remedy = "; convert them to as many channels";
+    if (channels_first && c != m->c)
+        remedy = "; its channels come first: save "
+                 "numpy.ascontiguousarray(array.transpose(0, 2, 3, 1))";
+    else if (c == m->c && m->augment)
+        remedy = "; resize them"; /* a side is 0 or above OCT_IMAGE_SIDE_MAX */
+    else if (c == m->c)
+        remedy = "; resize them, or train with data.size, and the model resizes them itself";
     OCT_CHECK(possible && (m->augment || (h == m->h && w == m->w)), OCT_DATA,
               "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
               "x%" PRId64 "x%" PRId64 "%s",
-              name, h, w, c, m->h, m->w, m->c,
-              c == m->c
-                  ? "; resize them, or train with data.size, and the model resizes them itself"
-              : channels_first ? "; its channels come first: save "
-                                 "numpy.ascontiguousarray(array.transpose(0, 2, 3, 1))"
-                               : "; convert them to as many channels");
+              name, h, w, c, m->h, m->w, m->c, remedy);
     return OCT_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "launch/cmd/command.h"
 #include "launch/cmd/begun_recipe.h"
 #include "launch/runfolder/run_folder.h"
+#include "launch/session/build.h"
 #include "quant/module/rule.h"
 
 #include <stdlib.h>
@@ -193,11 +194,12 @@ static oct_status count_operators(network *m)
     return OCT_OK;
 }
 
-static oct_status write_recipe(const network *m, const char *folder)
+/* Writes the recipe and a copy of the network, with its external data, into a folder that check_folder has accepted. */
+static oct_status write_folder(const network *m, const char *folder)
 {
     OCT_OWNED(oct_free) char *model = NULL, *recipe = NULL;
     OCT_OWNED(oct_text_free) oct_text text = {0};
-    OCT_TRY(oct_run_path(folder, "model.onnx", &model));
+    OCT_TRY(oct_run_path(folder, OCT_ONNX_COPY, &model));
     OCT_TRY(oct_run_path(folder, "recipe.yaml", &recipe));
     OCT_TRY(oct_import_recipe(&m->graph, m->path, model, m->unseen > 0, &text));
     OCT_TRY(oct_make_folders(folder));
@@ -209,7 +211,7 @@ static oct_status write_recipe(const network *m, const char *folder)
 
 static oct_status check_folder(const char *folder)
 {
-    static const char *const names[] = {"model.onnx", "recipe.yaml"};
+    static const char *const names[] = {OCT_ONNX_COPY, "recipe.yaml"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         OCT_OWNED(oct_free) char *path = NULL;
         OCT_TRY(oct_run_path(folder, names[i], &path));
@@ -240,7 +242,7 @@ static oct_status run_import(const oct_args *args)
     if (!args->json) print_network(&m);
     OCT_TRY_OUT(build_network(&m));
     args->json ? print_json(&m) : print_modules(&m);
-    if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
+    if (args->option[OUTPUT].given) OCT_TRY_OUT(write_folder(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);
     OCT_FREE_ALL(&m.bytes, &m.notes, &m.op, &m.uses);

@@ -28,7 +28,7 @@ static oct_status build_model(oct_subject *s, const char *path, oct_view view,
     if (s->kind == OCT_FILE_RECIPE) {
         OCT_TRY(read_recipe(s, path, data_path));
     } else {
-        OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, s->kind));
+        OCT_TRY(oct_job_open_checkpoint(&s->checkpoint, path, s->kind));
         OCT_TRY(oct_subject_read_recipe(s, data_path));
     }
     OCT_TRY(oct_load_data(r, OCT_TEST, NULL, &s->data));

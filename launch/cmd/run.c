@@ -182,7 +182,9 @@ static oct_status run_path(running *r, const char *path)
     return OCT_OK;
 }
 
-static oct_status prepare_input(running *r)
+/* Sets up what all images share: the model's recipe and transforms, the kind of answer, the buffers x and y, and the
+ * runtime. */
+static oct_status prepare_run(running *r)
 {
     const oct_program *program = &r->model->program;
     const oct_value *in = &program->values[program->inputs[0]];
@@ -231,7 +233,7 @@ static oct_status run_int8_model(const oct_args *args)
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&model, path, args->allow_large));
     OCT_TRY_OUT(oct_model_check_runnable(&model, path));
-    OCT_TRY_OUT(prepare_input(&r));
+    OCT_TRY_OUT(prepare_run(&r));
     for (size_t i = 0; i < count_paths(args); i++)
         OCT_TRY_OUT(run_path(&r, !input ? args->word[1 + i] : i == 0 ? input : args->word[i]));
     const double each_ms = 1e3 * r.seconds / (double)oct_max_i64(r.done, 1);

@@ -10,7 +10,7 @@ oct_status oct_subject_open(oct_subject *s, const char *path, int kinds, const c
 {
     s->path = path;
     OCT_TRY(oct_file_take(path, kinds, takes, &s->kind));
-    if (s->kind != OCT_FILE_MODEL) return oct_job_checkpoint(&s->checkpoint, path, s->kind);
+    if (s->kind != OCT_FILE_MODEL) return oct_job_open_checkpoint(&s->checkpoint, path, s->kind);
     OCT_TRY(oct_model_load(&s->model, path, s->large));
     return oct_model_check_runnable(&s->model, path);
 }

@@ -361,18 +361,18 @@ static oct_status evaluate_qat_and_int8(oct_outputs *qat, oct_outputs *int8, con
 }
 
 /* Counts the logits that differ in any bit, over all ranks, and scores both outputs; OCT_MISMATCH names the first. */
-static oct_status compare_logits(oct_certificate *certificate, const oct_outputs *qat,
-                                 const oct_outputs *int8, oct_conversion *conversion,
-                                 const oct_collective *group)
+static oct_status compare_and_score(oct_certificate *certificate, const oct_outputs *qat,
+                                    const oct_outputs *int8, oct_conversion *conversion,
+                                    const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
     const int64_t numel = qat->rows * qat->row; /* of a sample */
     const int64_t begin = oct_leaves_first_sample(&qat->leaves) * numel;
-    /* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
+    /* A count below 2^53 is exact as a double, so tree_sum (one leaf for each rank) adds the counts exactly. */
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     double different = 0, sum = 0;
-    int64_t key =
-        -INT64_MAX; /* minus the first logit of the whole test set that differs in any bit */
+    /* Minus the index of the first differing logit; the maximum over ranks is the smallest index. */
+    int64_t key = -INT64_MAX;
     for (int64_t i = 0; i < qat->samples * numel; i++) {
         if (memcmp(qat->y + i, int8->y + i, sizeof(float)) == 0) continue;
         if (different++ == 0) key = -(begin + i);
@@ -416,7 +416,7 @@ oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
     if (status == OCT_OK) status = compare_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_qat_and_int8(&qat, &int8, model, conversion, group);
     OCT_TRY(group->agree(group, status));
-    OCT_TRY(compare_logits(&model->certificate, &qat, &int8, conversion, group));
+    OCT_TRY(compare_and_score(&model->certificate, &qat, &int8, conversion, group));
     OCT_TRY(digest_logits(&model->certificate, &qat, group));
     if (conversion->outputs) {
         *conversion->outputs = int8;

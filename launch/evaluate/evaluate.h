@@ -69,7 +69,8 @@ oct_status oct_report_damaged(const oct_collective *group, int64_t damaged, cons
 /* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
                                  const oct_dataset *data);
-/* Reads the next n samples of this rank, from local sample `from` on, and keeps their goals in outputs. */
+/* Reads n samples of this rank, from local sample `from` on: their normalised inputs into images (n, h, w, c), their goals
+ * and the damaged samples so far into outputs. */
 oct_status oct_outputs_read(oct_outputs *outputs, oct_loader *loader, int64_t from, int64_t n,
                             float *images);
 /* Not collective: computes the outputs of this rank's samples, in its own forwards of at most `batch`. */

@@ -141,7 +141,8 @@ static bool begins_with_one_of(const char *text, const char *const *list, size_t
     return false;
 }
 
-/* Reads the settings into a recipe, on top of a recipe's defaults. */
+/* Makes the recipe of a training in memory from a recipe text with the options and a stand-in model, and from the settings,
+ * which must be keys that such a training has. On failure the recipe is freed. */
 static oct_status read_settings(oct_recipe *recipe, const oct_training_options *options)
 {
     const int64_t batch = options->batch != 0 ? options->batch : BATCH;
@@ -174,11 +175,12 @@ static oct_status read_settings(oct_recipe *recipe, const oct_training_options *
             options->settings[i]);
     /* What a run checks at its start. */
     OCT_TRY_OUT(oct_check_names(recipe));
-    OCT_CHECK_OUT(!oct_teacher_wanted(recipe), OCT_USAGE,
-                  "settings: loss.kind=%s: asks a teacher, which a training in memory has not; use "
-                  "cross_entropy",
-                  recipe->loss_kind);
-    oct_fail_clear();
+    OCT_CHECK_OUT(
+        !oct_teacher_wanted(recipe), OCT_USAGE,
+        "settings: loss.kind=%s needs a teacher network, and a training in memory has none; "
+        "use cross_entropy",
+        recipe->loss_kind);
+    oct_fail_clear(); /* only the problems that the next call adds count */
     OCT_TRY_OUT(oct_recipe_check_unused(recipe));
     if (oct_error_count() > 0) status = OCT_USAGE;
 out:

@@ -150,23 +150,26 @@ static oct_status build_50(oct_module **root, int64_t h, int64_t w, int64_t c, i
     return build_variant(root, &(variant){.blocks = {3, 4, 6, 3}, .bottleneck = true}, c, classes);
 }
 
-/* Makes the relus and the addition of a block modules, which fusion needs, and fuses them into its convolutions. */
+/* Adds modules for the relus and the addition of a block, since only modules can be fused, and fuses them with its
+ * convolutions. */
 static oct_status fuse_block(void *user, oct_module *module)
 {
     (void)user;
     if (module->type != &basic_type && module->type != &bottleneck_type) return OCT_OK;
     block *b = (block *)module;
+    const bool drop_hooks = false;
     int last = b->convs - 1;
     for (int i = 0; i < last; i++) {
         OCT_TRY(oct_module_add(module, relu_names[i], &b->relu[i], oct_relu_create(&b->relu[i])));
         OCT_TRY(oct_fuse_modules(&module, OCT_NAMES(conv_names[i], bn_names[i], relu_names[i]), 3,
-                                 false));
+                                 drop_hooks));
     }
     OCT_ADD(b, add, oct_add_create(&b->add));
     OCT_TRY(
         oct_module_add(module, relu_names[last], &b->relu[last], oct_relu_create(&b->relu[last])));
-    return oct_fuse_modules(
-        &module, OCT_NAMES(conv_names[last], bn_names[last], "add", relu_names[last]), 4, false);
+    return oct_fuse_modules(&module,
+                            OCT_NAMES(conv_names[last], bn_names[last], "add", relu_names[last]), 4,
+                            drop_hooks);
 }
 
 static oct_status fuse(oct_module **root)

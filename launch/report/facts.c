@@ -85,8 +85,6 @@ static json_t *finite_or_text(double value)
                                                       : "−∞");
 }
 
-/* Curves: of each number that the newest record of a kind has, or that an object in it has. */
-
 /* Adds a curve, thinned to `points`, for each number of the newest record of a kind, or of an object in it. */
 static oct_status add_curves(json_t *curves, const oct_page_run *run, const char *kind,
                              const char *object, size_t most, size_t points)
@@ -108,7 +106,8 @@ static oct_status add_curves(json_t *curves, const oct_page_run *run, const char
 
 static oct_status add_all_curves(json_t *facts, const oct_page_run *run, size_t layers)
 {
-    static const char *const places[] = {"step", "epoch", "images", "correct"};
+    /* These members say where a record is in the run, or count samples; they make no curve. */
+    static const char *const not_curves[] = {"step", "epoch", "images", "correct"};
     json_t *step = json_object(), *eval = json_object(), *scales = json_object();
     json_object_set_new(facts, "curves",
                         json_pack("{s:o, s:o, s:o}", "step", step, "eval", eval, "scales", scales));
@@ -116,9 +115,9 @@ static oct_status add_all_curves(json_t *facts, const oct_page_run *run, size_t 
     OCT_TRY(add_curves(eval, run, "eval", NULL, CURVES_MAX, DOT_POINTS));
     OCT_TRY(add_curves(eval, run, "eval", "metrics", CURVES_MAX, DOT_POINTS));
     OCT_TRY(add_curves(scales, run, "scales", "scales", layers, DOT_POINTS));
-    for (size_t i = 0; i < OCT_COUNT(places); i++) {
-        json_object_del(step, places[i]);
-        json_object_del(eval, places[i]);
+    for (size_t i = 0; i < OCT_COUNT(not_curves); i++) {
+        json_object_del(step, not_curves[i]);
+        json_object_del(eval, not_curves[i]);
     }
     return OCT_OK;
 }

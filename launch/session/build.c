@@ -79,8 +79,9 @@ static oct_status set_digest(oct_recipe *recipe)
     return oct_strdup(&recipe->model_onnx_sha256, hex);
 }
 
-/* Loads the run's own copy of the ONNX file where the file has gone, if the run began with the same file. */
-static oct_status load_copy_of_run(oct_recipe *recipe)
+/* If the ONNX file is missing and the run's own recipe names the same path, loads the copy in the run's folder. Otherwise
+ * returns OCT_OK with recipe->onnx NULL; the caller then reports the missing file. */
+static oct_status load_run_copy(oct_recipe *recipe)
 {
     OCT_OWNED(oct_recipe_free) oct_recipe of_run = {0};
     OCT_OWNED(oct_free) char *path = NULL, *copy = NULL;
@@ -100,7 +101,7 @@ static oct_status load_copy_of_run(oct_recipe *recipe)
 oct_status oct_onnx_model_open(oct_recipe *recipe)
 {
     if (!recipe->model_onnx[0] || recipe->onnx) return OCT_OK;
-    OCT_TRY(load_copy_of_run(recipe));
+    OCT_TRY(load_run_copy(recipe));
     oct_status status = OCT_OK;
     if (!recipe->onnx)
         status = oct_onnx_load(recipe->model_onnx, &recipe->onnx, &recipe->onnx_size);

@@ -116,7 +116,7 @@ static oct_status read_run_recipe(const char *file, oct_recipe *of_run, bool *fo
     return status;
 }
 
-oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind)
+oct_status oct_job_open_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind)
 {
     OCT_OWNED(oct_free) char *folder = NULL;
     if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);

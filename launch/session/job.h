@@ -22,8 +22,10 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 /* Gives rank 0's checkpoint (bytes NULL: none) to every rank (collective). */
 oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint);
 
-/* Opens a checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
-oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind);
+/* Opens the checkpoint file at `path` or, where kind is OCT_FILE_RUN_FOLDER, the newest of that run (OCT_DATA: it has
+ * none). The caller closes it. */
+oct_status oct_job_open_checkpoint(oct_checkpoint *checkpoint, const char *path,
+                                   oct_file_kind kind);
 
 /* Reads the recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be
  * (plugin_load.h). Where its data is is not part of it: that comes from data_path (NULL: the run

@@ -33,7 +33,7 @@ static oct_status open_named_checkpoint(const checkpoint_key *key, bool newest,
               key->takes);
     OCT_TRY(status);
     if (kind == OCT_FILE_RUN_FOLDER && newest)
-        return oct_job_checkpoint(checkpoint, key->path, OCT_FILE_RUN_FOLDER);
+        return oct_job_open_checkpoint(checkpoint, key->path, OCT_FILE_RUN_FOLDER);
     if (kind == OCT_FILE_RUN_FOLDER) {
         char *folder = NULL;
         OCT_TRY(oct_run_checkpoints(key->path, &folder));

@@ -195,14 +195,16 @@ bool oct_trainer_done(const oct_trainer *trainer)
     return trainer->step >= oct_plan_steps(&trainer->plan);
 }
 
-/* Whether the step at hand may be skipped: not after too many, nor where all of calibration would be. */
+/* Whether this step may be skipped where numbers are not finite: fewer than nonfinite_limit steps in a row were, and
+ * calibration keeps at least one step. */
 static bool may_skip(const oct_trainer *trainer)
 {
-    const int64_t *begin = trainer->plan.begin, row = trainer->skips.row;
+    const int64_t *begin = trainer->plan.begin, in_a_row = trainer->skips.row;
     const bool last_of_calibration = trainer->step + 1 == begin[OCT_PHASE_QAT];
     return trainer->recipe->nonfinite_step == OCT_NONFINITE_SKIP &&
-           row < trainer->recipe->nonfinite_limit &&
-           !(last_of_calibration && row + 1 >= begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
+           in_a_row < trainer->recipe->nonfinite_limit &&
+           !(last_of_calibration &&
+             in_a_row + 1 >= begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
 }
 
 /* Says which number is not finite, in which step, what to do and which checkpoint is left; the same on all ranks. */

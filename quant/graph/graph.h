@@ -170,8 +170,9 @@ oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training);
 /* Frees a graph. One that is attached to its root (oct_graph_attach) is destroyed with that instead. */
 void oct_graph_destroy(oct_graph **graph);
-/* Makes `graph` the root's interceptor, to run by its method. The root owns it then, so a pass that
- * adds modules attaches first: their slots must outlive the tree. */
+/* Makes `graph` the root's interceptor, to run by its method; the root then owns it. Attach before
+ * oct_graph_add_module: the children added there point into the graph's slots, so the graph must be freed with the root,
+ * after its children. */
 void oct_graph_attach(oct_graph *graph, oct_module *root);
 
 /* Adds *module (taken over, also on failure) below `parent` under a name that is not used there. */

@@ -140,20 +140,20 @@ static void multiply_window_block(const worker *w, const block *b, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
     const oct_conv_window *window = &plan->window;
-    const oct_conv_window_block *lines = &window->blocks[b->line / plan->lines];
+    const oct_conv_window_block *part = &window->blocks[b->line / plan->lines];
     const int64_t sample = window->x_bytes / plan->term_bytes; /* codes */
     const uint8_t *x = (const uint8_t *)w->pass->x + b->sample * sample;
     if (plan->term_bytes > 1) {
         widen_codes(b->samples * sample, x, (int16_t *)(void *)w->stripe);
         x = w->stripe;
     }
-    OCT_ASSERT(window->period == plan->period && lines->position == b->line * plan->shape.out_w);
-    const oct_conv_window_class *class = &window->classes[lines->first_class];
+    OCT_ASSERT(window->period == plan->period && part->position == b->line * plan->shape.out_w);
+    const oct_conv_window_class *classes = &window->classes[part->first_class];
     oct_product p[CLASSES];
-    for (int64_t first = 0, count; first < lines->classes; first += count) {
-        count = oct_min_i64(lines->classes - first, CLASSES);
+    for (int64_t first = 0, count; first < part->classes; first += count) {
+        count = oct_min_i64(part->classes - first, CLASSES);
         for (int64_t i = 0; i < count; i++)
-            p[i] = oct_conv_window_product(window, &class[first + i], b -> samples, x, NULL);
+            p[i] = oct_conv_window_product(window, &classes[first + i], b->samples, x, NULL);
         move_largest_first(p, count);
         multiply_rows(w, p, count, out);
     }
@@ -218,13 +218,14 @@ static void fill_stripe(const worker *w, const block *b, code_bytes bytes)
     memset(out, 0, OCT_WORD); /* the last run is read to the end of its word */
 }
 
-/* Points to the lines of input that line `y` of output, and if `pair` the next one, look at; in the stripe, which has no outside, they
- * begin at its line `in_stripe`. */
+/* Sets w->line[ky] to each input line that output line y needs, and with pair the line that y + 1 needs besides; NULL: in
+ * the padding. If input is copied, lines come from the stripe, where padding is filled; the first is its line in_stripe. */
 static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t in_stripe, bool pair)
 {
     const oct_conv_shape *s = &w->plan->shape;
     const uint8_t *x = w->pass->x;
-    for (int64_t ky = 0; ky < s->kernel_h + pair; ky++) {
+    const int64_t count = s->kernel_h + (pair ? 1 : 0);
+    for (int64_t ky = 0; ky < count; ky++) {
         const int64_t below = ky * s->dilation_h, at = y * s->stride_h - s->pad_top + below;
         if (w->plan->copies)
             w->line[ky] = w->stripe + (in_stripe + below) * w->plan->pitch;

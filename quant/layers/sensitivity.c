@@ -235,7 +235,6 @@ oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
     oct_status status = begin_survey(&s);
     if (status == OCT_OK) status = oct_alloc(&mine, s.count, sizeof *mine);
     if (status == OCT_OK) status = oct_alloc(&all, s.count, sizeof *all);
-    if (status == OCT_OK) memset(mine, 0, s.count * sizeof *mine);
     if (status == OCT_OK) status = measure_share(&s, group, mine);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_ASSERT(all || s.count == 0);

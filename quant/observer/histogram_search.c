@@ -1,6 +1,6 @@
 /* The search of PyTorch's HistogramObserver: quantiles are cut off at either end, a hundred-thousandth of all values at
- * a time, always at the end where that gives up the wider kept_bins; of all ranges on that way the one with the
- * least squared error is taken.
+ * a time, always at the end where the bins that are cut are wider; of all ranges tried, the one with the least squared
+ * error is taken.
  *
  * PyTorch stops where the error grows for the first time, which may be long before the least one, and jumps over empty
  * bins; here the search goes on until a hundredth is cut, and tries every bin on its way. PyTorch's bins have
@@ -61,8 +61,8 @@ static void try_range(search *s, int first, int last)
     s->best.max = max;
 }
 
-/* Cuts a share of the values at a time, at the end where that gives up the wider piece, and keeps the range with the
- * least squared error of all on that way. */
+/* Shrinks the range from its outer bins: CUTS times it cuts 1 / SHARES of the values at the end whose cut bins are wider.
+ * Keeps the range, of all that are tried, with the least squared quantization error. */
 static void search_range(oct_range *range, int64_t *histogram, const oct_observation *seen)
 {
     oct_histogram_keep(range, histogram, seen);

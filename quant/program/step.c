@@ -161,8 +161,8 @@ static oct_status check_dilated(const oct_step *step, const oct_value *value)
     return OCT_OK;
 }
 
-oct_status oct_check_plane(const oct_program *program, const oct_step *step,
-                           const oct_conv_shape *s)
+oct_status oct_check_step_shape(const oct_program *program, const oct_step *step,
+                                const oct_conv_shape *s)
 {
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
     const bool dilated = oct_step_type_of(step->kind)->weights &&
@@ -184,7 +184,7 @@ oct_status oct_check_pool(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->pool.shape;
     OCT_TRY(oct_check_window(s, step->pool.ceil, OCT_WINDOW_MAX));
-    OCT_TRY(oct_check_plane(program, step, s));
+    OCT_TRY(oct_check_step_shape(program, step, s));
     OCT_CHECK(s->pad_top < s->kernel_h && s->pad_bottom < s->kernel_h &&
                   s->pad_left < s->kernel_w && s->pad_right < s->kernel_w,
               OCT_DATA, "a window of it would lie in the padding alone");

@@ -173,9 +173,10 @@ extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 /* Checks the sizes of a window, none of whose pads is larger than max_padding, and the output plane that
  * follows from it; ceil: as oct_pool_geometry has it. */
 oct_status oct_check_window(const oct_conv_shape *s, bool ceil, int max_padding);
-/* Checks that the shape is that of input 0, which may enter flattened, and of the output. */
-oct_status oct_check_plane(const oct_program *program, const oct_step *step,
-                           const oct_conv_shape *s);
+/* Checks that s, the step's own shape, has the input shape of input 0 (as it is, flattened, or dilated as a transposed
+ * convolution has it) and the output shape of the step's output; OCT_DATA. */
+oct_status oct_check_step_shape(const oct_program *program, const oct_step *step,
+                                const oct_conv_shape *s);
 /* Checks the window and the plane of a pool, that each window sees a part of the input, and that channels and qparams
  * stay. */
 oct_status oct_check_pool(const oct_program *program, const oct_step *step);

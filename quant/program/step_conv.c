@@ -84,7 +84,7 @@ static oct_status check_conv(const oct_program *program, const oct_step *step)
     const bool wide = in->dtype == OCT_U16;
     const oct_qparams byte = {.qmax = 255};
     OCT_TRY(oct_check_window(s, false, OCT_WINDOW_MAX));
-    OCT_TRY(oct_check_plane(program, step, s));
+    OCT_TRY(oct_check_step_shape(program, step, s));
     OCT_TRY(check_weights(step));
     const int64_t limit = INT64_C(1) << 31;
     for (int64_t c = 0; c < s->out_c; c++) {
@@ -105,7 +105,7 @@ static oct_status check_affine(const oct_program *program, const oct_step *step)
     const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
     const int64_t limit = INT64_C(1) << (wide ? 46 : 30);
     OCT_TRY(oct_check_window(s, false, 0));
-    OCT_TRY(oct_check_plane(program, step, s));
+    OCT_TRY(oct_check_step_shape(program, step, s));
     OCT_TRY(check_weights(step));
     OCT_CHECK(s->groups == s->in_c && s->groups == s->out_c && s->kernel_h == 1 &&
                   s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1,

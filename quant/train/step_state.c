@@ -72,7 +72,8 @@ oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t sl
 {
     OCT_TRY(list_state(step));
     const oct_step_state *state = &step->state;
-    const int64_t bytes = (int64_t)state->bytes; /* the first slices have one byte more */
+    const int64_t bytes = (int64_t)state->bytes;
+    /* The first slices have one byte more. */
     const int64_t begin = bytes / slices * slice + oct_min_i64(slice, bytes % slices);
     const int64_t end = begin + bytes / slices + (slice < bytes % slices);
     uint64_t chain[2] = {0}; /* the digest so far, and that of the next span */

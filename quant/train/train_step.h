@@ -189,7 +189,8 @@ oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result);
  * OCT_NUMERIC where what was finite is not. */
 oct_status oct_train_step_replay_leaf(oct_train_step *step, const oct_batch *batch,
                                       uint64_t *digest);
-/* Not collective: digests a slice of the state of training: calls with all slices see every byte. */
+/* Not collective: digests slice number `slice` (0 to slices - 1) when the bytes of the training state (model, optimizer,
+ * averages) are cut into `slices` nearly equal parts. OCT_RESOURCE when memory runs out. */
 oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
                                  uint64_t *digest);
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:

@@ -220,10 +220,10 @@ Test(spec, parts_that_do_not_fit_are_refused)
     REFUSED(oct_module_hook(NULL, NULL, NULL, NULL),
             "a hook needs a module and a function; one of them is NULL");
     REFUSED(oct_sequential_append(net, (oct_module *[]){NULL}),
-            "a module that a sequential gets is NULL");
+            "the module to append to a sequential is NULL");
     RIG_OK(oct_relu_create(&m));
     REFUSED(oct_sequential_append(net, &m),
-            "a module, one of up to 64, is appended to what is no sequential");
+            "modules can be appended only to a sequential, which holds up to 64");
     REFUSED(oct_init_parameters(NULL, 1),
             "the network whose parameters get initial values is NULL");
     REFUSED(oct_pad_create(&m, NULL), "the arguments of a pad are NULL");

@@ -179,7 +179,7 @@ OCT_API oct_status oct_identity_create(oct_module **m);
 
 /* Up to 64 modules that are called one after another. */
 OCT_API oct_status oct_sequential_create(oct_module **m);
-/* Takes *item over (set to NULL), also on failure; its name is its number. */
+/* Takes over *item and sets it to NULL, also on failure. Its name is its index, from "0" on. */
 OCT_API oct_status oct_sequential_append(oct_module *sequential, oct_module **item);
 /* A convolution without bias that keeps the size of the plane (but for the stride), batch norm and perhaps relu: three
  * modules of a sequential. */

@@ -56,10 +56,10 @@ typedef struct oct_training oct_training;
 typedef struct oct_training_options {
     oct_dims input[OCT_INPUTS_MAX]; /* as many as the network has */
     int64_t batch;                  /* samples of a step, over all ranks; 0: 128 */
-    uint64_t seed;                  /* of all random numbers; 0: 1 */
+    uint64_t seed;                  /* of all random numbers, up to 1e15; 0: 1 */
     const oct_comm *comm;           /* borrowed; NULL: this process alone */
     /* "KEY=VALUE" of a recipe, ended by NULL; NULL: all defaults. optimizer.*, loss.*, metrics, numerics, batch.leaf,
-     * batch_norm.group, float.* and qat.* but for epochs and lr, calibrate.batches, quant.*, ema.*: `octet help recipe`
+     * batch_norm.group, float.* and qat.* but for epochs and lr, calibrate.batches, quant.* but for limits, ema.*: `octet help recipe`
      * describes them. Others are refused. */
     const char *const *settings;
 } oct_training_options;
