@@ -141,8 +141,6 @@ static oct_status mark_owner(void *user, oct_module *module)
 
 oct_status oct_float_network_find(oct_float_network *network, oct_module *root)
 {
-    for (size_t i = 0; i < network->num_owners; i++)
-        network->owners[i].found = false;
     OCT_TRY(oct_module_walk(root, mark_owner, network));
     for (size_t i = 0; i < network->num_owners; i++) {
         oct_float_network_owner *owner = &network->owners[i];

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* Long trainings take small steps. */
+/* Long trainings take small steps, and enough of them that a bar, which begins after a quarter of a second, is seen on a
+ * fast machine too. */
 #define SMALL_STEPS " batch.size=8 data.train_limit=24 "
 
 TestSuite(terminal, .init = enter_with_data, .fini = leave_folder, .timeout = 200);
@@ -29,18 +30,19 @@ static void redirected(const char *command)
 
 Test(terminal, shows_a_bar_for_training_and_takes_it_away)
 {
-    on_terminal(OCT_PROGRAM " train r.yaml output=seen-run " SMALL_STEPS "qat.epochs=25");
+    on_terminal(OCT_PROGRAM " train r.yaml output=seen-run " SMALL_STEPS "qat.epochs=400");
     must("grep -q \"$(printf '\\r\\033.K')\" seen");
-    must("grep -aoE '\\[#+-+\\] +[0-9]+ %  left [0-9:]+  qat  epoch [0-9]+/25  step [0-9]+/[0-9]+  "
-         "loss "
-         "[0-9.]+' seen | head -n 1 | grep -q qat");
+    must(
+        "grep -aoE '\\[#+-+\\] +[0-9]+ %  left [0-9:]+  qat  epoch [0-9]+/400  step [0-9]+/[0-9]+  "
+        "loss "
+        "[0-9.]+' seen | head -n 1 | grep -q qat");
 }
 
 Test(terminal, that_is_narrow_gets_one_line_of_whole_words)
 {
     on_terminal(
-        "stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow " SMALL_STEPS "qat.epochs=25; "
-        "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny " SMALL_STEPS "qat.epochs=25");
+        "stty cols 50; " OCT_PROGRAM " train r.yaml output=narrow " SMALL_STEPS "qat.epochs=400; "
+        "stty cols 20; " OCT_PROGRAM " train r.yaml output=tiny " SMALL_STEPS "qat.epochs=400");
     must("tr '\\r' '\\n' <seen | sed 's/\033.K//' | grep -a '%  left' >bars");
     must("grep -qE '^.[#-]+. .{25}' bars && grep -q '^ ' bars && ! grep -E '^.{50}|^ .{19}' bars");
     must("! grep -vE '([0-9]|[a-z])$' bars && ! grep -E '(epoch|step)$' bars");
@@ -79,7 +81,7 @@ Test(terminal, shows_a_bar_for_sensitivity)
 
 Test(terminal, that_is_none_gets_no_control_character)
 {
-    redirected(OCT_PROGRAM " train r.yaml output=plain " SMALL_STEPS "qat.epochs=25");
+    redirected(OCT_PROGRAM " train r.yaml output=plain " SMALL_STEPS "qat.epochs=400");
     redirected(OCT_PROGRAM " sensitivity plain");
     redirected(OCT_PROGRAM " eval plain/model.int8.h5");
     redirected(OCT_PROGRAM " convert plain -o again.int8.h5");
@@ -90,9 +92,9 @@ Test(terminal, that_is_none_gets_no_control_character)
 Test(terminal, is_quiet_on_request)
 {
     on_terminal(OCT_PROGRAM " train r.yaml output=none --progress none -q --json " SMALL_STEPS
-                            "qat.epochs=25");
+                            "qat.epochs=400");
     must("! grep -q \"$(printf '\\033')\" seen");
     on_terminal(OCT_PROGRAM " train r.yaml output=lines --progress lines " SMALL_STEPS
-                            "qat.epochs=25");
+                            "qat.epochs=400");
     must("! grep -q \"$(printf '\\033')\" seen");
 }
