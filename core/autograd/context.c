@@ -224,8 +224,8 @@ void *oct_context_adopt(oct_context *cx, oct_status status)
 {
     if (!cx || status == OCT_OK || cx->status != OCT_OK) return NULL;
     cx->status = status;
-    char path[256];
-    if (cx->module && *oct_module_path(cx->module, path)) (void)oct_fail_prefix("%s", path);
+    if (cx->module && cx->module->parent)
+        (void)oct_fail_prefix("%s", oct_module_path(cx->module).text);
     return NULL;
 }
 

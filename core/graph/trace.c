@@ -33,7 +33,6 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
         return OCT_OK;
     }
     oct_module *module = executed->module, *named = module ? module : cx->module;
-    char path[256] = "";
     OCT_CHECK(!module || module->parent || trace->scope < 0, OCT_PREPARE,
               "a %s is called that is no part of the model; add it with oct_module_add_child",
               executed->op);
@@ -57,7 +56,7 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
                   i, node->op);
         node->input[node->num_inputs++] = value;
     }
-    OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named, path) : ""));
+    OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named).text : ""));
     int64_t number = (int64_t)trace->num_nodes++;
     OCT_TRY(add_value(trace, executed->output, number));
     node->output = executed->output->trace_value;

@@ -367,17 +367,13 @@ oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct
     return OCT_OK;
 }
 
-const char *oct_module_path(const oct_module *module, char text[256])
+oct_path_text oct_module_path(const oct_module *module)
 {
-    const size_t size = 256;
-    if (!module->parent) {
-        text[0] = '\0';
-        return text;
-    }
-    oct_module_path(module->parent, text);
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%s", used ? "." : "", module->name);
-    return text;
+    if (!module->parent) return (oct_path_text){""};
+    oct_path_text t = oct_module_path(module->parent);
+    const size_t used = strlen(t.text);
+    snprintf(t.text + used, sizeof t.text - used, "%s%s", used ? "." : "", module->name);
+    return t;
 }
 
 oct_module *oct_module_find(oct_module *root, const char *path)
@@ -412,20 +408,21 @@ typedef struct state_walk {
 static oct_status visit_state(void *user, oct_module *module)
 {
     const state_walk *walk = user;
-    char path[256], full[256 + 1 + OCT_NAME_MAX + 1];
-    oct_module_path(module, path);
-    OCT_CHECK(strlen(path) + 1 < sizeof path, OCT_PREPARE,
-              "%s: the path of this module is too long; use shorter names or fewer levels", path);
-    const char *dot = *path ? "." : "";
+    char full[256 + 1 + OCT_NAME_MAX + 1];
+    const oct_path_text path = oct_module_path(module);
+    OCT_CHECK(strlen(path.text) + 1 < sizeof path.text, OCT_PREPARE,
+              "%s: the path of this module is too long; use shorter names or fewer levels",
+              path.text);
+    const char *dot = *path.text ? "." : "";
     for (size_t i = 0; i < module->num_params; i++) {
         oct_param *param = module->params[i];
-        snprintf(full, sizeof full, "%s%s%s", path, dot, param->name);
+        snprintf(full, sizeof full, "%s%s%s", path.text, dot, param->name);
         OCT_TRY(
             walk->visit(walk->user, &(oct_state_item){full, &param->value, param, param->range}));
     }
     for (size_t i = 0; i < module->num_buffers; i++) {
         oct_buffer *buffer = &module->buffers[i];
-        snprintf(full, sizeof full, "%s%s%s", path, dot, buffer->name);
+        snprintf(full, sizeof full, "%s%s%s", path.text, dot, buffer->name);
         OCT_TRY(
             walk->visit(walk->user, &(oct_state_item){full, &buffer->tensor, NULL, buffer->range}));
     }

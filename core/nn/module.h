@@ -152,8 +152,11 @@ bool oct_module_calls_only(const oct_module *root);
 /* Walks in pre-order, children in order of registration; the callback may stop it with an error. */
 oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module),
                            void *user);
-/* Writes the path, "layers.0.conv", into text; "" for the root. Returns text. */
-const char *oct_module_path(const oct_module *module, char text[256]);
+typedef struct oct_path_text {
+    char text[256];
+} oct_path_text;
+/* Returns the path, "layers.0.conv"; "" for the root. A longer one is cut. */
+oct_path_text oct_module_path(const oct_module *module);
 
 /* Walks over all state of the tree, with names and in pre-order: parameters then buffers of each
  * module, with the full path ("layers.0.conv.weight"). The order and names are the layout of

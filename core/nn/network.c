@@ -274,13 +274,12 @@ oct_status oct_network_add_name(oct_module *self, const oct_module *module, cons
                                 const char *file, const oct_file_order *order)
 {
     network *m = (network *)self;
-    char path[256];
     oct_network_name made = {.order = *order};
     oct_param *param = oct_module_param(module, name);
     if (param && !param->frozen) OCT_TRY(tie_to_first(m, param, file, order));
     OCT_TRY(oct_grow(&m->names, &m->cap_names, m->num_names + 1, sizeof *m->names));
     OCT_TRY(oct_strdup(&made.file, file));
-    oct_status status = oct_format(&made.path, "%s.%s", oct_module_path(module, path), name);
+    oct_status status = oct_format(&made.path, "%s.%s", oct_module_path(module).text, name);
     if (status != OCT_OK)
         oct_free(&made.file);
     else

@@ -9,7 +9,6 @@
 #include "core/base/rng.h"
 #include "io/augment/augment.h"
 
-#include <inttypes.h>
 #include <omp.h>
 #include <string.h>
 

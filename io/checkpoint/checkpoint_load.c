@@ -296,9 +296,9 @@ static oct_status drop_missing_norm(void *user, oct_module *module)
 {
     folding *f = user;
     oct_qat_conv *conv = (oct_qat_conv *)module;
-    char path[256], item[OCT_ITEM_PATH];
+    char item[OCT_ITEM_PATH];
     if (module->type != &oct_qat_conv_type || !conv->batch_norm || conv->borrows) return OCT_OK;
-    make_item_path(item, oct_module_path(conv->batch_norm, path));
+    make_item_path(item, oct_module_path(conv->batch_norm).text);
     bool in_file = f->h5 && oct_h5_has(f->h5, item);
     OCT_TRY(f->group->broadcast(f->group, &in_file, sizeof in_file, 0));
     /* Kept, not returned: the other ranks wait in the next broadcast. */

@@ -71,13 +71,12 @@ oct_status oct_torch_array_make(oct_torch_array *made, const oct_float_layer *la
 static oct_status add_owner(void *user, oct_module *module)
 {
     oct_float_network *network = user;
-    char path[256];
     if (module->num_params + module->num_buffers == 0) return OCT_OK;
     OCT_TRY(oct_grow(&network->owners, &network->cap_owners, network->num_owners + 1,
                      sizeof *network->owners));
     oct_float_network_owner *owner = &network->owners[network->num_owners++];
     *owner = (oct_float_network_owner){.module = module, .type = module->type};
-    return oct_strdup(&owner->path, oct_module_path(module, path));
+    return oct_strdup(&owner->path, oct_module_path(module).text);
 }
 
 static int64_t owner_of(const oct_float_network *network, const oct_module *module)

@@ -88,14 +88,13 @@ static bool adapt_width(const oct_module *m, oct_args_buffer *args, int64_t widt
 /* Replaces the module `old` of the network, and forgets the file's names of its parameters. */
 static oct_status replace_layer(oct_module *network, oct_module *old, oct_module *new_layer)
 {
-    char path[256];
-    oct_module_path(old, path);
+    const oct_path_text path = oct_module_path(old);
     const oct_status status = oct_module_replace(&network, old, new_layer);
     if (status != OCT_OK) {
         oct_module_destroy(&new_layer);
         return status;
     }
-    oct_network_forget_names(network, path);
+    oct_network_forget_names(network, path.text);
     oct_module_destroy(&old);
     return OCT_OK;
 }
@@ -119,11 +118,10 @@ static oct_status renew_follower(oct_module *network, oct_module *old, const oct
 
 static oct_status refuse_layer(const oct_module *m, int64_t outputs)
 {
-    char path[256];
     return oct_fail(OCT_PREPARE,
                     "its outputs come from %s, a %s, by no way back to a linear layer or a "
                     "convolution of its own that could be made anew; export it with %lld outputs",
-                    oct_module_path(m, path), m->type->name, (long long)outputs);
+                    oct_module_path(m).text, m->type->name, (long long)outputs);
 }
 
 /* Goes from the output back to the layer that sets its width, over modules that can be adapted; *head: its result. */

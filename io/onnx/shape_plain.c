@@ -1,7 +1,6 @@
 /* Shapes of operators that keep a shape, broadcast shapes or reduce them. */
 #include "io/onnx/operator.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

@@ -277,11 +277,10 @@ static bool merges_into(const oct_file_order *order, int ndim, const int64_t *di
 /* Adds a float parameter or buffer to the tensors to fill, under its path in the model. */
 static oct_status add_tensor(fit *f, const oct_module *module, const char *name, model_tensor like)
 {
-    char path[256];
     if (like.tensor->dtype != OCT_F32) return OCT_OK;
-    oct_module_path(module, path);
+    const oct_path_text path = oct_module_path(module);
     OCT_TRY(oct_grow(&f->tensors, &f->cap_tensors, f->num_tensors + 1, sizeof *f->tensors));
-    OCT_TRY(oct_format(&like.path, "%s%s%s", path, path[0] ? "." : "", name));
+    OCT_TRY(oct_format(&like.path, "%s%s%s", path.text, *path.text ? "." : "", name));
     like.module = module;
     like.array = -1;
     f->tensors[f->num_tensors++] = like;

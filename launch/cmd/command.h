@@ -23,7 +23,8 @@ typedef struct oct_command {
     const oct_option *options;                 /* ends with name NULL; may be NULL */
     size_t min_words, max_words;
     bool parallel; /* may run under mpirun; others refuse more than one rank */
-    /* Reads the recipe that the command follows; NULL: a first word that ends in .yaml or .yml may name one. */
+    /* Reads the recipe that the command follows, which the caller frees, also after a failure; NULL: a first word that ends
+     * in .yaml or .yml may name one. */
     oct_status (*recipe)(oct_recipe *recipe, const oct_args *args);
     oct_status (*run)(const oct_args *args);
 } oct_command;

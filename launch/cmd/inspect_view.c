@@ -51,17 +51,16 @@ static oct_status print_json(const oct_subject *s, const char *file, oct_view vi
     size_t count = 0;
     const oct_graph *graph = oct_graph_of(s->root);
     if (graph) OCT_TRY(oct_graph_quantizers(graph, &list, &count));
-    char path[256];
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++) {
         const oct_fake_quant *fq = list[i].fq;
         oct_qparams q = oct_fake_quant_qparams(fq);
         json_array_append_new(
             array, json_pack("{s:s, s:s, s:b, s:i, s:s, s:f, s:i, s:I}", "tensor", list[i].path,
-                             "quantizer", oct_module_path(&fq->base, path), "shared",
-                             list[i].shared, "bits", fq->qconfig.bits, "observer",
-                             fq->qconfig.observer->name, "scale", (double)q.scale, "zero_point",
-                             (int)q.zero_point, "updates", (json_int_t)*fq->updates));
+                             "quantizer", oct_module_path(&fq->base).text, "shared", list[i].shared,
+                             "bits", fq->qconfig.bits, "observer", fq->qconfig.observer->name,
+                             "scale", (double)q.scale, "zero_point", (int)q.zero_point, "updates",
+                             (json_int_t)*fq->updates));
     }
     oct_free(&list);
     oct_print_json(json_pack("{s:s, s:o, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind),

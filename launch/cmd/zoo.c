@@ -135,11 +135,8 @@ static oct_status zoo_recipe(oct_recipe *recipe, const oct_args *args)
         oct_registry_at(&oct_dataset_id_table, (size_t)recipe->data_format);
     const char *data = recipe->data_path[0] ? recipe->data_path : format->default_path;
     if (data && oct_file_exists(data)) return OCT_OK;
-    const oct_status status =
-        oct_fail(OCT_DATA, "%s: there are no such data; write data.path=PATH\n%s\n(recipes: %s)",
-                 data ? data : "data.path", text_of(entry, "data"), folder);
-    oct_recipe_free(recipe);
-    return status;
+    return oct_fail(OCT_DATA, "%s: there are no such data; write data.path=PATH\n%s\n(recipes: %s)",
+                    data ? data : "data.path", text_of(entry, "data"), folder);
 }
 
 /* On rank 0: prints what a run has made, as an entry, and compares both SHA-256 with those of the list. */

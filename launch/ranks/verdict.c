@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 int64_t oct_ranks_begun(const oct_ranks_seen *seen)
 {
@@ -48,8 +47,8 @@ static const char *remedy_text(const oct_ranks_seen *seen)
 /* "rank 1 (node7)"; "a rank" where it cannot be seen from this host. */
 static const char *name_gone_rank(const oct_ranks_seen *seen, char text[128])
 {
-    char host[64] = "";
-    if (gethostname(host, sizeof(host) - 1) != 0) snprintf(host, sizeof(host), "this host");
+    char host[OCT_HOST_BYTES];
+    oct_host_name(host);
     if (seen->rank_gone)
         snprintf(text, 128, "rank %d (%s)", seen->gone_rank.rank, host);
     else

@@ -200,15 +200,14 @@ void oct_record_step(oct_train_run *run, oct_phase phase, const oct_step_result 
         const oct_grad_gate *gate = &gates->items[i / OCT_GATE_OPERANDS];
         const char *operand = of[i % OCT_GATE_OPERANDS];
         const int64_t left = gates->state[i * OCT_GATE_STATES + OCT_GATE_LEFT];
-        char path[256];
         if (!gate->changed[i % OCT_GATE_OPERANDS] || !oct_train_run_speaks(run)) continue;
-        oct_module_path(gate->layer, path);
+        const oct_path_text path = oct_module_path(gate->layer);
         oct_log(OCT_LOG_INFO, "step %lld: %s: the gradient for its %s has %s", (long long)step,
-                path, operand,
+                path.text, operand,
                 left > 0 ? "16 bits for a while, since 8 were too few" : "8 bits again");
         oct_run_folder_record(&run->folder,
                               json_pack("{s:s, s:I, s:s, s:s, s:i, s:I}", "kind", "gradient_bits",
-                                        "step", (json_int_t)step, "layer", path, "of", operand,
+                                        "step", (json_int_t)step, "layer", path.text, "of", operand,
                                         "bits", left > 0 ? 16 : 8, "updates", (json_int_t)left));
     }
     if (run->phase_loss == 0 && isfinite(result->loss)) run->phase_loss = result->loss;

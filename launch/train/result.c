@@ -288,10 +288,8 @@ static oct_status write_result(oct_train_run *run, const oct_model *model,
 static oct_status find_last_checkpoint(const oct_train_run *run, uint8_t digest[32], char **path)
 {
     OCT_OWNED(oct_manifest_free) oct_manifest manifest = {0};
-    char name[OCT_CHECKPOINT_NAME];
     OCT_TRY(oct_manifest_read(&manifest, run->saver.folder, false));
-    OCT_TRY(
-        oct_format(path, "%s/%s", run->saver.folder, oct_checkpoint_name(run->trainer.step, name)));
+    OCT_TRY(oct_checkpoint_path(path, run->saver.folder, run->trainer.step));
     const oct_manifest_entry *entry = oct_manifest_find(&manifest, run->trainer.step);
     OCT_CHECK(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
               entry ? "damaged, or cannot be read" : "gone");

@@ -19,7 +19,6 @@
 #include "launch/train/training_impl.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 /* The first signal asks for a stop at the end of the step; a second one acts as usual. */

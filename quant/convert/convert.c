@@ -110,7 +110,6 @@ static oct_status emit_fallback(conversion *c)
 static oct_status note_blocks(const conversion *c)
 {
     const oct_trace *trace = c->emitter.trace;
-    char path[256];
     for (size_t i = 0; i < trace->num_scopes && c->fallbacks; i++) {
         const oct_trace_scope *s = &trace->scopes[i];
         int runs = 0;
@@ -125,8 +124,8 @@ static oct_status note_blocks(const conversion *c)
             OCT_TRY(oct_text_add(c->fallbacks,
                                  "%s (dynamic block %s): unrolled, it runs %d times as in this "
                                  "evaluation\n",
-                                 *oct_module_path(s->module, path) ? path : "the model", s->name,
-                                 runs));
+                                 s->module->parent ? oct_module_path(s->module).text : "the model",
+                                 s->name, runs));
     }
     return OCT_OK;
 }

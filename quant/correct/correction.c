@@ -357,7 +357,6 @@ static oct_status share_corrected(const oct_qat_conv *m, const oct_collective *g
 /* Corrects the layers of a round by the moments that all ranks have summed. */
 static oct_status correct_round(corrector *c, const oct_collective *group)
 {
-    char path[256];
     for (size_t i = c->begin; i < c->end; i++)
         c->layers[i].layer->moments = NULL;
     for (size_t i = c->begin; i < c->end; i++)
@@ -367,7 +366,7 @@ static oct_status correct_round(corrector *c, const oct_collective *group)
         oct_status status = OCT_OK;
         if (group->rank == 0) status = correct_layer(c, &c->layers[i], &done);
         if (status != OCT_OK)
-            status = oct_fail_prefix("%s", oct_module_path(&c->layers[i].layer->q.base, path));
+            status = oct_fail_prefix("%s", oct_module_path(&c->layers[i].layer->q.base).text);
         OCT_TRY(group->agree(group, status));
         OCT_TRY(share_corrected(c->layers[i].layer, group, &done));
         c->done->rounded += done.rounded;

@@ -195,7 +195,6 @@ static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quan
 {
     oct_quantizers all;
     oct_status status = OCT_OK;
-    char path[256];
     OCT_TRY(oct_quantizers_collect(&all, graph->root));
     for (size_t i = 0; i < all.count && status == OCT_OK; i++) {
         bool listed = false;
@@ -203,7 +202,7 @@ static oct_status check_all_listed(const oct_graph *graph, const oct_tensor_quan
             listed |= list[k].fq == all.items[i];
         if (!listed)
             status = oct_fail(OCT_DEFECT, "the quantizer \"%s\" belongs to no tensor",
-                              oct_module_path(&all.items[i]->base, path));
+                              oct_module_path(&all.items[i]->base).text);
     }
     oct_quantizers_free(&all);
     return status;

@@ -124,12 +124,11 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
 /* Fails: the runs of a block are different, and `what` says in what. */
 static oct_status refuse_different_runs(const oct_trace_scope *run, const char *what)
 {
-    char path[256];
-    oct_module_path(run->module, path);
+    const oct_path_text path = oct_module_path(run->module);
     return oct_fail(OCT_PREPARE,
                     "%s%sdynamic block '%s' does not do the same each time it runs: %s; make two "
                     "blocks of it",
-                    path, *path ? ": " : "", run->name, what);
+                    path.text, *path.text ? ": " : "", run->name, what);
 }
 
 /* Fails: a node of a later run is not the one of the first run. */

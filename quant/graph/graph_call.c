@@ -181,11 +181,10 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
 static void refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                         const oct_graph_call *call)
 {
-    char path[256] = "";
     const oct_module *site = call->module ? call->module : call->caller;
     const int block = graph->run->block;
-    if (site) oct_module_path(site, path);
-    const oct_call_name name = oct_call_text(call->module ? NULL : call->op, path, call->hook);
+    const oct_path_text path = site ? oct_module_path(site) : (oct_path_text){""};
+    const oct_call_name name = oct_call_text(call->module ? NULL : call->op, path.text, call->hook);
     const char *found = name.text;
     if (node && is_call(node, call))
         refuse_form(cx, graph, node, call, found);

@@ -75,9 +75,8 @@ static oct_status add_arg(oct_text *args, const char *arg)
 static oct_status add_generated(table *t, const oct_module *module, const char *op,
                                 const char *args, size_t *row)
 {
-    char path[256];
-    oct_module_path(module, path);
-    OCT_TRY(add_row(t, "get_attr", module->name, path, "()"));
+    const oct_path_text path = oct_module_path(module);
+    OCT_TRY(add_row(t, "get_attr", module->name, path.text, "()"));
     OCT_OWNED(oct_text_free) oct_text all = {0};
     OCT_TRY(oct_text_add(&all, "(%s, %s)", row_name(t, t->num_rows), args));
     OCT_TRY(add_row(t, "call_method", op, op, all.data));
@@ -160,12 +159,11 @@ static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *s
  * to the outer ones; dynamic blocks inside of one end before it. */
 static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
 {
-    char path[256];
     for (size_t i = t->graph->num_scopes[t->mode]; i-- > 0;) {
         const oct_trace_scope *scope = &t->graph->scopes[t->mode][i];
         if (scope->end != node) continue;
         OCT_TRY(add_block_ends(t, node, scope, next_block));
-        OCT_TRY(add_end(t, "", oct_module_path(scope->module, path)));
+        OCT_TRY(add_end(t, "", oct_module_path(scope->module).text));
     }
     return add_block_ends(t, node, NULL, next_block);
 }

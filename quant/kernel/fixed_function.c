@@ -6,7 +6,6 @@
 #include "quant/rounding/rounding.h"
 
 #include <math.h>
-#include <stddef.h>
 
 enum { INPUT_BITS = 4, LAST = INT32_MAX };
 

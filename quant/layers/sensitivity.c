@@ -136,7 +136,6 @@ static const oct_module *owner_of(const subject *one)
 /* Measures one quantizer, of an activation or of a layer's weights, while all others are off. */
 static oct_status measure_one(survey *s, const subject *one, measure *result)
 {
-    char path[256];
     if (one->fq) {
         one->fq->state = OCT_QUANT_SIMULATE;
         oct_status status = run_all(s, s->output);
@@ -148,7 +147,7 @@ static oct_status measure_one(survey *s, const subject *one, measure *result)
     *result = compare_outputs(s);
     OCT_CHECK(!isnan(result->sqnr) && isfinite(result->cosine) && isfinite(result->loss_change),
               OCT_NUMERIC, "%s: the model's output is not finite",
-              oct_module_path(owner_of(one), path));
+              oct_module_path(owner_of(one)).text);
     return OCT_OK;
 }
 
@@ -186,7 +185,8 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
         *row = (oct_sensitivity_row){.sqnr = measures[i].sqnr,
                                      .cosine = measures[i].cosine,
                                      .loss_change = measures[i].loss_change};
-        oct_module_path(owner_of(&s->subjects[i]), row->path);
+        snprintf(row->path, sizeof row->path, "%s",
+                 oct_module_path(owner_of(&s->subjects[i])).text);
         snprintf(row->tensor, sizeof row->tensor, "%s",
                  s->subjects[i].fq ? "activation" : "weight");
     }

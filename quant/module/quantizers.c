@@ -273,21 +273,20 @@ static oct_observation batch_of_keys(const oct_fake_quant *fq, const int64_t key
 
 oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys)
 {
-    char path[256];
     for (size_t i = 0; i < quantizers->count; i++, keys += 2) {
         if (keys[0] == NOTHING || keys[1] == NOTHING) continue;
         const oct_fake_quant *fq = quantizers->items[i];
         const oct_observation batch = batch_of_keys(fq, keys);
         const float most = fmaxf(-batch.min, batch.max);
         OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
-                  "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
+                  "%s: the activation's range is not finite", oct_module_path(&fq->base).text);
         OCT_CHECK(
             !fq->qconfig.observer->count || !batch.calibrating ||
                 most <= oct_histogram_high(OCT_HISTOGRAM_BINS - 1),
             OCT_NUMERIC,
             "%s: its values reach %g, and the observer '%s' counts them up to 2^32 only; scale "
             "the network's inputs, or use min_max or moving_average",
-            oct_module_path(&fq->base, path), (double)most, fq->qconfig.observer->name);
+            oct_module_path(&fq->base).text, (double)most, fq->qconfig.observer->name);
     }
     return OCT_OK;
 }
@@ -295,9 +294,8 @@ oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t 
 /* Keeps a learned scale positive, which the optimizer has moved. */
 static oct_status limit_learned_scale(const oct_module *quantizer, float *scale)
 {
-    char path[256];
     OCT_CHECK(isfinite(*scale), OCT_NUMERIC, "%s: a learned scale is not finite",
-              oct_module_path(quantizer, path));
+              oct_module_path(quantizer).text);
     *scale = oct_scale_at_least(*scale);
     return OCT_OK;
 }
@@ -305,7 +303,6 @@ static oct_status limit_learned_scale(const oct_module *quantizer, float *scale)
 /* Updates range, scale and zero point from the keys of a global range, and checks what observer and kind have given. */
 static oct_status update_fake_quant(oct_fake_quant *fq, const int64_t keys[2])
 {
-    char path[256];
     if (oct_fake_quant_learns(fq)) OCT_TRY(limit_learned_scale(&fq->base, fq->scale));
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
     const oct_observation batch = batch_of_keys(fq, keys);
@@ -313,20 +310,20 @@ static oct_status update_fake_quant(oct_fake_quant *fq, const int64_t keys[2])
     OCT_CHECK(isfinite(fq->min[0]) && isfinite(fq->max[0]) && fq->min[0] <= fq->max[0], OCT_NUMERIC,
               "%s: the observer '%s' gave the range [%g, %g]; its ends are numbers, the lower one "
               "first",
-              oct_module_path(&fq->base, path), fq->qconfig.observer->name, (double)fq->min[0],
+              oct_module_path(&fq->base).text, fq->qconfig.observer->name, (double)fq->min[0],
               (double)fq->max[0]);
     const oct_qparams q = oct_fake_quant_of_range(fq, fq->min[0], fq->max[0]);
     const char *kind = fq->qconfig.fake_quant->name;
     OCT_CHECK(oct_is_scale(q.scale), OCT_NUMERIC,
               "%s: the fake-quant '%s' gave the scale %g for the range [%g, %g]",
-              oct_module_path(&fq->base, path), kind, (double)q.scale, (double)fq->min[0],
+              oct_module_path(&fq->base).text, kind, (double)q.scale, (double)fq->min[0],
               (double)fq->max[0]);
     fq->scale[0] = q.scale;
     if (!fq->zero_point) return OCT_OK;
     OCT_CHECK(q.zero_point >= q.qmin && q.zero_point <= q.qmax, OCT_NUMERIC,
               "%s: the fake-quant '%s' gave the zero_point %d for the range [%g, %g]; codes are %d "
               "to %d",
-              oct_module_path(&fq->base, path), kind, q.zero_point, (double)fq->min[0],
+              oct_module_path(&fq->base).text, kind, q.zero_point, (double)fq->min[0],
               (double)fq->max[0], q.qmin, q.qmax);
     fq->zero_point[0] = q.zero_point;
     return OCT_OK;

@@ -19,20 +19,19 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
 {
     const oct_module *layer = layer_of(plan, at);
     if (!layer) return;
-    char path[256];
-    oct_module_path(layer, path);
+    const oct_path_text path = oct_module_path(layer);
     const oct_tensor *weight = &oct_layer_weight(layer)->value;
     const int64_t channels = oct_dim(weight, 0), products = oct_numel(weight) / channels;
     if (products > OCT_MAX_PRODUCTS)
         OCT_PROBLEM(plan,
                     "%s: %lld products in one sum could overflow int32; at most %d are allowed, so "
                     "split the layer or set its qconfig to none",
-                    path, (long long)products, OCT_MAX_PRODUCTS);
+                    path.text, (long long)products, OCT_MAX_PRODUCTS);
     if (channels > plan->target->max_channels)
         OCT_PROBLEM(plan,
                     "%s: has %lld channels, and target %s allows at most %lld; split the layer or "
                     "set its qconfig to none (in a recipe, quant.float_layers)",
-                    path, (long long)channels, plan->target->name,
+                    path.text, (long long)channels, plan->target->name,
                     (long long)plan->target->max_channels);
 }
 
@@ -137,13 +136,13 @@ static void check_members(oct_prepare_plan *plan, int64_t at)
 static void check_scope_hook(oct_prepare_plan *plan, const oct_trace_scope *scope, const char *kind,
                              int64_t value)
 {
-    char path[256];
+    const oct_path_text path = oct_module_path(scope->module);
     const int64_t at = oct_prepare_fused_away_in(plan, value);
-    if (at < 0 || drops_hooks(plan, at, oct_module_path(scope->module, path))) return;
+    if (at < 0 || drops_hooks(plan, at, path.text)) return;
     OCT_PROBLEM(plan,
                 "%s: its %s hook would see a value that fusion (%s) removes; put it on a module at "
                 "the fusion's end, or let prepare drop hooks",
-                path, kind, plan->nodes[at].fusion->name);
+                path.text, kind, plan->nodes[at].fusion->name);
 }
 
 /* The called batch norm that is fused at a node, or NULL. */
@@ -354,8 +353,7 @@ static oct_status add_path(paths *all, const char *path)
 
 static oct_status add_module_path(void *user, oct_module *module)
 {
-    char path[256];
-    return add_path(user, oct_module_path(module, path));
+    return add_path(user, oct_module_path(module).text);
 }
 
 /* A name or type in a setter that fits nothing is a mistake: of a path, or of a table of another model. */

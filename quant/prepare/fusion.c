@@ -70,16 +70,15 @@ bool oct_is_layer(oct_member member)
 
 oct_status oct_members_agree(oct_module *const *members, int count)
 {
-    char a[256], b[256];
     oct_status status = OCT_OK;
-    oct_module_path(members[0], a);
+    const oct_path_text a = oct_module_path(members[0]);
     for (int i = 1; i < count; i++) {
-        oct_module_path(members[i], b);
+        const oct_path_text b = oct_module_path(members[i]);
         if (members[i]->training != members[0]->training)
             status = oct_fail_add(OCT_PREPARE,
                                   "%s is in %s mode and %s in %s mode; bring both into the same "
                                   "mode with oct_module_train before they are fused",
-                                  a, members[0]->training ? "train" : "eval", b,
+                                  a.text, members[0]->training ? "train" : "eval", b.text,
                                   members[i]->training ? "train" : "eval");
         if (oct_member_of(members[i]->type) != BN || !oct_is_layer(oct_member_of(members[0]->type)))
             continue;
@@ -90,14 +89,13 @@ oct_status oct_members_agree(oct_module *const *members, int count)
                 oct_fail_add(OCT_PREPARE,
                              "%s has %lld channels and %s makes %lld; they cannot be fused, so "
                              "give the batch norm the channels of the layer",
-                             b, (long long)channels, a, (long long)made);
+                             b.text, (long long)channels, a.text, (long long)made);
     }
     return status;
 }
 
 oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
 {
-    char path[256];
     oct_status status = OCT_OK;
     for (int i = 0; i < count; i++) {
         if (!members[i]) continue;
@@ -105,13 +103,13 @@ oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
             status = oct_fail_add(OCT_PREPARE,
                                   "%s: its forward-pre hook would be lost when it is fused; put it "
                                   "on the first of the fused modules, or drop hooks (drop_hooks)",
-                                  oct_module_path(members[i], path));
+                                  oct_module_path(members[i]).text);
         if (i < count - 1 && members[i]->hooks)
             status = oct_fail_add(
                 OCT_PREPARE,
                 "%s: its forward hook would be lost when it is fused; %s, or drop "
                 "hooks (drop_hooks)",
-                oct_module_path(members[i], path),
+                oct_module_path(members[i]).text,
                 members[count - 1] ? "put it on the last of the fused modules"
                                    : "it is fused up to an op of the forward, which has no "
                                      "hooks: make that a module and put the hook there");
@@ -155,7 +153,7 @@ static oct_status refuse_unknown_name(oct_module *root, const char *path)
 {
     OCT_OWNED(oct_free) const char **names = NULL;
     const char *name = path;
-    char known[256], where[256], wanted[64], text[OCT_HINT_BYTES];
+    char known[256], wanted[64], text[OCT_HINT_BYTES];
     OCT_OWNED(oct_text_free) oct_text all = {0};
     oct_module *parent = root;
     for (oct_module *next = root; next; name += next ? strcspn(name, ".") + 1 : 0) {
@@ -172,7 +170,7 @@ static oct_status refuse_unknown_name(oct_module *root, const char *path)
     snprintf(wanted, sizeof wanted, "%.*s", (int)strcspn(name, "."), name);
     const char *hint = oct_did_you_mean(text, wanted, names, parent->num_children, "");
     return oct_fail_add(OCT_PREPARE, "%s: there is no '%s' in %s, which has %s%s%s", path, wanted,
-                        *oct_module_path(parent, where) ? where : "the model",
+                        parent->parent ? oct_module_path(parent).text : "the model",
                         all.data ? all.data : "no children", *hint ? "; " : "", hint);
 }
 

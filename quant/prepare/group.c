@@ -195,14 +195,13 @@ oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
 oct_call_name oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value)
 {
     oct_call_name name;
-    char path[256];
     const oct_module *parent = oct_prepare_stub_parent(plan, value);
     int number = 0; /* stubs before it in the same container */
     for (int64_t v = 0; v < value; v++)
         number += plan->values[v].quantize && oct_prepare_stub_parent(plan, v) == parent;
-    oct_module_path(parent, path);
-    snprintf(name.text, sizeof name.text, "%s%s_generated_quant_stub_%d", path, *path ? "." : "",
-             number);
+    const oct_path_text path = oct_module_path(parent);
+    snprintf(name.text, sizeof name.text, "%s%s_generated_quant_stub_%d", path.text,
+             *path.text ? "." : "", number);
     return name;
 }
 

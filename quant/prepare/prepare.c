@@ -16,11 +16,10 @@ const oct_registry oct_batch_norm_mode_table = OCT_REGISTRY("a mode", batch_norm
 static oct_status check_new(void *user, oct_module *module)
 {
     (void)user;
-    char path[256];
     bool prepared = module->interceptor || module->type == &oct_fake_quant_type;
     OCT_CHECK(!prepared, OCT_PREPARE,
               "%s is prepared already; prepare starts from the float model, and only once",
-              module->parent ? oct_module_path(module, path) : "the model");
+              module->parent ? oct_module_path(module).text : "the model");
     return OCT_OK;
 }
 
@@ -69,10 +68,9 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
     if (node->called && (!generates || oct_prepare_is_first_call(plan, (int64_t)i)))
         return oct_strdup(&p->path, node->path);
     p->generated_number = oct_prepare_next_number(plan, i, i);
-    char parent[256];
-    oct_module_path(p->parent, parent);
-    return oct_format(&p->path, "%s%s_generated_%s_%d", parent, *parent ? "." : "", node->op,
-                      p->generated_number);
+    const oct_path_text parent = oct_module_path(p->parent);
+    return oct_format(&p->path, "%s%s_generated_%s_%d", parent.text, *parent.text ? "." : "",
+                      node->op, p->generated_number);
 }
 
 /* Finds what comes from a QuantStub and what goes to a DeQuantStub, for jit_strip; the latter also
@@ -368,24 +366,24 @@ static bool check_pair_call(oct_prepare_plan *plan, const oct_module *one, const
                             const oct_graph_node *node, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
-    char first[256], next[256];
     const int64_t value = node->called_input[mode][0], producer = g->values[value].producer;
     const int64_t user = oct_prepare_only_user_in(plan, node->output, mode);
-    oct_module_path(one, first);
-    oct_module_path(two, next);
+    const oct_path_text first = oct_module_path(one);
+    const oct_path_text next = oct_module_path(two);
     if (node->called == two && (producer < 0 || g->nodes[producer].called != one)) {
         OCT_PROBLEM(
             plan,
             "%s: was fused after %s, but a call in %s takes its input from %s; fuse by name "
             "only modules that always get the output of the module before them",
-            next, first, mode_names[mode], oct_graph_producer_text(g, value).text);
+            next.text, first.text, mode_names[mode], oct_graph_producer_text(g, value).text);
         return false;
     }
     if (node->called == one && (user < 0 || g->nodes[user].called != two)) {
         OCT_PROBLEM(plan,
                     "%s: was fused with %s after it, but in %s its output goes %s%s; fuse by name "
                     "only modules that pass their output to the next one and nowhere else",
-                    first, next, mode_names[mode], user >= 0 ? "to " : "elsewhere, too, or nowhere",
+                    first.text, next.text, mode_names[mode],
+                    user >= 0 ? "to " : "elsewhere, too, or nowhere",
                     user >= 0 ? oct_graph_node_text(&g->nodes[user]).text : "");
         return false;
     }

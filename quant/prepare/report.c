@@ -91,14 +91,13 @@ static oct_status new_row(table *t, row **made)
 /* Says where the codes that `maker` makes get their scale from; fq NULL: they are no codes. */
 static void write_codes(row *r, const oct_fake_quant *fq, const oct_module *maker)
 {
-    char path[256];
     if (!fq)
         CELL(r, CODES, "float");
     else if (fq->fixed)
         CELL(r, CODES, "u%d, scale given", fq->qconfig.bits);
     else if (fq->base.parent != maker)
         CELL(r, CODES, "u%d, shared with %s", fq->qconfig.bits,
-             oct_module_path(fq->base.parent, path));
+             oct_module_path(fq->base.parent).text);
     else
         CELL(r, CODES, "u%d, own range (%s)%s", fq->qconfig.bits, fq->qconfig.observer->name,
              fq->qconfig.fixed_scale ? ", stays as calibrated" : "");
@@ -123,9 +122,8 @@ static void write_fusion(row *r, const oct_graph_node *node)
 static oct_status add_stub(table *t, const oct_module *stub, const oct_fake_quant *fq)
 {
     row *r;
-    char path[256];
     OCT_TRY(new_row(t, &r));
-    CELL(r, ANCHOR, "%s", oct_module_path(stub, path));
+    CELL(r, ANCHOR, "%s", oct_module_path(stub).text);
     CELL(r, BECOMES, "%s", stub->type->name);
     write_codes(r, fq, stub);
     CELL(r, COMPUTES, fq ? "quantizes" : "to float");
@@ -281,12 +279,11 @@ static oct_status add_module(oct_text *text, const oct_module *module, int depth
 /* Adds the modules and quantizers below a module. */
 static oct_status add_children(oct_text *text, const oct_module *module, int depth)
 {
-    char path[256];
     const oct_qat_conv *conv =
         module->type == &oct_qat_conv_type ? (const oct_qat_conv *)module : NULL;
     if (conv && conv->borrows)
         OCT_TRY(oct_text_add(text, "%*s(weights): those of %s\n", 2 * depth, "",
-                             oct_module_path(conv->layer->parent, path)));
+                             oct_module_path(conv->layer->parent).text));
     for (size_t i = 0; i < module->num_children; i++)
         if ((*module->children[i].slot)->type != &oct_weight_fake_quant_type)
             OCT_TRY(add_module(text, *module->children[i].slot, depth));
@@ -294,7 +291,7 @@ static oct_status add_children(oct_text *text, const oct_module *module, int dep
     if (is_prepared(module) && (!fq || fq->parent != module)) /* not one of its children */
         OCT_TRY(oct_text_add(text, "%*s(fake_quant): %s%s\n", 2 * depth, "",
                              fq ? "shared with " : "none, the output stays float",
-                             fq ? oct_module_path(fq->parent, path) : ""));
+                             fq ? oct_module_path(fq->parent).text : ""));
     if (conv && !conv->borrows) OCT_TRY(add_weight_line(text, conv, depth));
     return OCT_OK;
 }

@@ -11,10 +11,9 @@
 oct_call_name oct_report_anchor(const oct_graph_node *node)
 {
     oct_call_name name;
-    char path[256];
     if (node->module || node->called)
         snprintf(name.text, sizeof name.text, "%s",
-                 node->module ? oct_module_path(node->module, path) : node->path);
+                 node->module ? oct_module_path(node->module).text : node->path);
     else
         snprintf(name.text, sizeof name.text, "%s%s%s()", node->path, node->path[0] ? "." : "",
                  node->op);
@@ -73,9 +72,8 @@ static oct_status begin_finding(findings *f, const oct_graph_node *node)
 /* The same about a module. */
 static oct_status begin_module_finding(findings *f, const oct_module *module)
 {
-    char path[256];
-    oct_module_path(module, path);
-    return oct_text_add(f->text, "  %d. %s: ", ++f->count, *path ? path : "the model");
+    const oct_path_text path = oct_module_path(module);
+    return oct_text_add(f->text, "  %d. %s: ", ++f->count, *path.text ? path.text : "the model");
 }
 
 static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)

@@ -21,7 +21,6 @@ oct_status oct_fold_batch_norm(oct_module *root)
               "batch norms cannot be folded: the model is not prepared; call oct_prepare first");
     for (size_t i = 0; i < graph->num_nodes; i++) {
         const oct_graph_node *node = &graph->nodes[i];
-        char path[256];
         bool exactly;
         if (node->action != OCT_NODE_RUN || node->module->type != &oct_qat_conv_type) continue;
         oct_qat_conv *conv = (oct_qat_conv *)node->module;
@@ -29,7 +28,7 @@ oct_status oct_fold_batch_norm(oct_module *root)
         const oct_fake_quant *fq =
             graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
         OCT_CHECK(fq, OCT_DEFECT, "%s: nothing says what scale its input has",
-                  oct_module_path(node->module, path));
+                  oct_module_path(node->module).text);
         const oct_qparams input = oct_fake_quant_qparams(fq);
         OCT_TRY(oct_qat_conv_folds_exactly(conv, input, &exactly));
         if (exactly) OCT_TRY(oct_qat_conv_fold(conv, input));
@@ -46,7 +45,6 @@ oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
         [OCT_STATE_FLOAT] = OCT_QUANT_OFF,
     };
     OCT_OWNED(oct_quantizers_free) oct_quantizers all = {0};
-    char path[256];
     bool calibrating = false, any_range = false;
     const oct_fake_quant *uncalibrated = NULL; /* wants the scale of a calibration that never was */
     OCT_CHECK(oct_graph_of(root), OCT_USAGE,
@@ -73,7 +71,7 @@ oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state)
     OCT_CHECK(state != OCT_STATE_QAT || !uncalibrated, OCT_USAGE,
               "%s: its scale is to stay as calibration left it, but there was no calibration; "
               "calibrate first",
-              uncalibrated ? oct_module_path(&uncalibrated->base, path) : "");
+              uncalibrated ? oct_module_path(&uncalibrated->base).text : "");
     if (state == OCT_STATE_CALIBRATION || calibrating)
         oct_freeze_batch_norm(root, state == OCT_STATE_CALIBRATION);
     oct_quantizers_set_state(&all, states[state]);

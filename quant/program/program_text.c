@@ -15,7 +15,6 @@
 
 #include "core/base/mem.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

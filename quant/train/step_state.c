@@ -162,15 +162,14 @@ static oct_status add_gate(void *user, oct_module *module)
 {
     oct_train_step *s = user;
     oct_grad_gates *gates = &s->gates;
-    char path[256];
     if (module->type != &oct_qat_conv_type) return OCT_OK;
     OCT_TRY(oct_grow(&gates->items, &gates->capacity, gates->count + 1, sizeof *gates->items));
     oct_grad_gate *gate = &gates->items[gates->count++];
     *gate = (oct_grad_gate){.layer = module};
     ((oct_qat_conv *)module)->gate = (int64_t)gates->count;
-    oct_module_path(module, path);
+    const oct_path_text path = oct_module_path(module);
     for (int i = 0; s->int16_layers && i < s->int16_layers->count; i++)
-        gate->named |= strcmp(path, s->int16_layers->value[i]) == 0;
+        gate->named |= strcmp(path.text, s->int16_layers->value[i]) == 0;
     return OCT_OK;
 }
 

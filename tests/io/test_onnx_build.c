@@ -39,12 +39,11 @@ static void check_params(const built *b, bool frozen, const char *wanted)
     char text[512] = "";
     for (int32_t value = 1; oct_network_module(b->network, value); value++) {
         const oct_module *m = oct_network_module(b->network, value);
-        char path[256];
         for (size_t i = 0; i < m->num_params; i++) {
             if (m->params[i]->frozen != frozen) continue;
             const size_t used = strlen(text);
             snprintf(text + used, sizeof text - used, "%s%s.%s", used ? " " : "",
-                     oct_module_path(m, path), m->params[i]->name);
+                     oct_module_path(m).text, m->params[i]->name);
         }
         if (value == b->of.last) break;
     }

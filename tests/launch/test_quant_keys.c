@@ -65,10 +65,9 @@ Test(quant_keys, a_second_target_ends_in_an_integer_model_of_the_same_bits)
 
 static oct_fake_quant *quantizer(const oct_trainer *trainer, const char *owner)
 {
-    char path[256];
     for (size_t i = 0; i < trainer->training.quantizers.count; i++) {
         oct_fake_quant *fq = trainer->training.quantizers.items[i];
-        if (strcmp(oct_module_path(fq->base.parent, path), owner) == 0) return fq;
+        if (strcmp(oct_module_path(fq->base.parent).text, owner) == 0) return fq;
     }
     cr_assert_fail("there is no quantizer at %s", owner);
     return NULL;

@@ -74,13 +74,12 @@ static double sqnr(const float *exact, const float *y)
 
 static const oct_sensitivity_row *row_of(const oct_sensitivity *table, const oct_fake_quant *fq)
 {
-    char path[256];
-    oct_module_path(fq->base.parent, path);
+    const oct_path_text path = oct_module_path(fq->base.parent);
     for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->rows[i].path, path) == 0 &&
+        if (strcmp(table->rows[i].path, path.text) == 0 &&
             strcmp(table->rows[i].tensor, "activation") == 0)
             return &table->rows[i];
-    cr_assert_fail("no row of %s", path);
+    cr_assert_fail("no row of %s", path.text);
     return NULL;
 }
 

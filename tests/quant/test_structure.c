@@ -285,9 +285,8 @@ Test(structure, linear_norm)
 
 static void walk_quantized(const oct_module *m, lines *l)
 {
-    char path[256];
     if (oct_is_quantized(m) && ((const oct_quantized *)m)->fake_quant)
-        add_line(l, oct_module_path(m, path));
+        add_line(l, oct_module_path(m).text);
     for (size_t i = 0; i < m->num_children; i++)
         walk_quantized(*m->children[i].slot, l);
 }

@@ -335,11 +335,10 @@ Test(prepare_in_detail, sensitive_layers_get_sixteen_bits)
     options.num_setters = 2;
     rig_prepare(&r, &options);
     for (size_t i = 0; i < r.quantizers.count; i++) {
-        char path[256];
-        oct_module_path(r.quantizers.items[i]->base.parent, path);
-        bool wide = strcmp(path, "_generated_add_0") == 0;
-        cr_assert_eq(r.quantizers.items[i]->qconfig.bits, wide ? 16 : 8, "%s", path);
-        cr_assert_eq(r.quantizers.items[i]->qconfig.fixed_scale, wide, "%s", path);
+        const oct_path_text path = oct_module_path(r.quantizers.items[i]->base.parent);
+        bool wide = strcmp(path.text, "_generated_add_0") == 0;
+        cr_assert_eq(r.quantizers.items[i]->qconfig.bits, wide ? 16 : 8, "%s", path.text);
+        cr_assert_eq(r.quantizers.items[i]->qconfig.fixed_scale, wide, "%s", path.text);
     }
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));

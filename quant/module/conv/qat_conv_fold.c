@@ -104,11 +104,10 @@ static bool has_one_scale(const oct_layer *l)
 /* Quantizes the layer's weights and folds its running statistics, which gives codes, scales and dead channels. */
 static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, oct_coded_layer *f)
 {
-    char path[256];
     OCT_TRY(oct_coded_layer_begin(m, input, f));
     oct_running_statistics(&f->layer, &f->ch);
     if (oct_fold_channels(&f->layer, input, 1.0f, &f->ch, f->shape.out_c) != OCT_OK)
-        return oct_fail_prefix("%s", oct_module_path(&m->q.base, path));
+        return oct_fail_prefix("%s", oct_module_path(&m->q.base).text);
     return OCT_OK;
 }
 
@@ -160,11 +159,10 @@ static void share_learned_scale(const oct_coded_layer *f)
 static oct_status check_foldable(const oct_qat_conv *m)
 {
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
-    char path[256];
     OCT_CHECK(!wq || wq->scale || wq->kind == &oct_fake_quant_affine, OCT_PREPARE,
               "%s: its batch norm cannot be folded now: the fake-quant of its weights, '%s', takes "
               "scales from the weights, which change; fold at prepare, or not at all",
-              oct_module_path(&m->q.base, path), wq ? wq->kind->name : "");
+              oct_module_path(&m->q.base).text, wq ? wq->kind->name : "");
     return OCT_OK;
 }
 
