@@ -177,8 +177,7 @@ typedef struct tap_columns {
     const float *values; /* the layer's weights, or NULL: */
     const int8_t *codes;
     int64_t at, columns;
-    int64_t rows,
-        depth; /* rows of the tap (backward: outputs; forward: inputs), `depth` values apart */
+    int64_t rows, depth; /* `depth` values apart: outputs (backward) or inputs (forward) */
     char *tile;
     int64_t panel_bytes;
 } tap_columns;

@@ -44,8 +44,8 @@ bool oct_array_whole(const oct_array *array, const uint8_t *element, int64_t *va
 {
     uint64_t bits = 0;
     OCT_ASSERT(array->bytes >= 1 && array->bytes <= sizeof bits);
-    for (size_t b = 0; b < array->bytes;
-         b++) /* memcpy of a number of bytes would be a call for each element */
+    /* memcpy of a number of bytes that varies would be a call for each element. */
+    for (size_t b = 0; b < array->bytes; b++)
         bits |= (uint64_t)element[b] << 8 * b;
     const unsigned shift = 64 - 8 * (unsigned)array->bytes;
     if (array->kind == 'f' || (array->kind == 'u' && bits > INT64_MAX)) return false;

@@ -74,12 +74,12 @@ static void look_at_groups(const char *what, void (*look)(const char *folder, vo
  * which can be dropped, unlike those of shared memory that count among them. */
 static void look_at_memory(const char *folder, void *bytes)
 {
-    const bool second = read_of_group(folder, "memory.current", NULL) >= 0; /* version of groups */
+    const bool version2 = read_of_group(folder, "memory.current", NULL) >= 0;
     const int64_t most =
-        read_of_group(folder, second ? "memory.max" : "memory.limit_in_bytes", NULL);
+        read_of_group(folder, version2 ? "memory.max" : "memory.limit_in_bytes", NULL);
     const int64_t used =
-        read_of_group(folder, second ? "memory.current" : "memory.usage_in_bytes", NULL);
-    const int64_t files = read_of_group(folder, "memory.stat", second ? "file " : "cache ");
+        read_of_group(folder, version2 ? "memory.current" : "memory.usage_in_bytes", NULL);
+    const int64_t files = read_of_group(folder, "memory.stat", version2 ? "file " : "cache ");
     const int64_t shared = read_of_group(folder, "memory.stat", "shmem ");
     if (most < 0 || used < 0) return;
     const int64_t dropped = oct_max_i64(0, files - oct_max_i64(0, shared));

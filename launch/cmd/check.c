@@ -431,9 +431,10 @@ static oct_status check_gradients(const oct_args *args)
     OCT_TRY(oct_module_state(trainer.model, show_weights, &t));
     show_gradient(&t, "all", &sums[params->count]);
     if (rows)
-        oct_print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:O}", "kind", "gradients",
-                                 "checkpoint", c->path, "step", (json_int_t)c->info.step,
-                                 "numerics", oct_numerics_name(subject.recipe.numerics), "batches",
+        oct_print_json(json_pack("{s:s, s:o, s:I, s:s, s:I, s:O}", "kind", "gradients",
+                                 "checkpoint", oct_json_string(c->path), "step",
+                                 (json_int_t)c->info.step, "numerics",
+                                 oct_numerics_name(subject.recipe.numerics), "batches",
                                  (json_int_t)batches, "weights", rows));
     return OCT_OK;
 }
@@ -458,9 +459,9 @@ static oct_status run_check_command(const oct_args *args)
     OCT_TRY(oct_model_load(&model, args->word[0], args->allow_large));
     const int64_t steps = model.program.num_steps, in_float = model.certificate.num_fallbacks;
     if (args->json)
-        oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
-                                 args->word[0], "steps", (json_int_t)steps, "float_layers",
-                                 (json_int_t)in_float));
+        oct_print_json(json_pack("{s:s, s:o, s:I, s:I}", "kind", "int8 model", "file",
+                                 oct_json_string(args->word[0]), "steps", (json_int_t)steps,
+                                 "float_layers", (json_int_t)in_float));
     else
         oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
                   " steps, %" PRId64 " layers in float\n",

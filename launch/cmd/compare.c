@@ -242,8 +242,8 @@ static void print_table(const comparison *c)
 
 static json_t *side_json(const compared_side *s)
 {
-    return json_pack("{s:s, s:s, s:s}", "file", oct_subject_file(&s->subject), "phase", phase_of(s),
-                     "arithmetic", arithmetic_of(s));
+    return json_pack("{s:o, s:s, s:s}", "file", oct_json_string(oct_subject_file(&s->subject)),
+                     "phase", phase_of(s), "arithmetic", arithmetic_of(s));
 }
 
 static json_t *name_json(const comparison *c, int64_t layer)

@@ -73,11 +73,11 @@ static void print_conversion(const conversion *c)
             int8_bytes = oct_int8_bytes(&c->model.program);
     if (c->args->json) {
         oct_print_json(json_pack(
-            "{s:i, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
-            1, "checkpoint", c->subject.checkpoint.path, "model", c->output, "target",
-            c->model.program.target, "qat_accuracy", proof->qat_accuracy, "int8_accuracy", accuracy,
-            "images", (json_int_t)proof->images, "logits",
-            (json_int_t)(proof->images * oct_model_outputs(&c->model)), "logits_differ",
+            "{s:i, s:o, s:o, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
+            1, "checkpoint", oct_json_string(c->subject.checkpoint.path), "model",
+            oct_json_string(c->output), "target", c->model.program.target, "qat_accuracy",
+            proof->qat_accuracy, "int8_accuracy", accuracy, "images", (json_int_t)proof->images,
+            "logits", (json_int_t)(proof->images * oct_model_outputs(&c->model)), "logits_differ",
             (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
             (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_fallbacks,
             "float_fallbacks", proof->fallbacks ? proof->fallbacks : ""));

@@ -79,6 +79,7 @@ static shown_name sample_name(const oct_dataset *data, int64_t index)
         snprintf(name.text, sizeof name.text, "%.150s", data->format->sample_name(data, index));
     else
         snprintf(name.text, sizeof name.text, "sample %" PRId64, index);
+    oct_text_clean(name.text); /* JSON holds nothing but UTF-8 */
     return name;
 }
 
@@ -251,7 +252,7 @@ static json_t *class_names_json(const oct_dataset *data)
     if (!data->class_names) return json_null();
     json_t *list = json_array();
     for (int64_t i = 0; i < data->classes; i++)
-        json_array_append_new(list, json_string(data->class_names[i]));
+        json_array_append_new(list, oct_json_string(data->class_names[i]));
     return list;
 }
 
@@ -267,7 +268,7 @@ static json_t *split_json(const oct_survey_split *split)
                                         "width", split->sizes[i].w, "count", split->sizes[i].count,
                                         "first", split->sizes[i].first));
     for (int i = 0; i < OCT_SURVEY_NAMED && split->sentence[i]; i++)
-        json_array_append_new(damaged, json_string(split->sentence[i]));
+        json_array_append_new(damaged, oct_json_string(split->sentence[i]));
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:I}", "samples",
                      split->data->count, "of_class", counts, "ignored_pixels", split->ignored,
                      "sizes", sizes, "mean", oct_json_reals(split->mean, (size_t)split->channels),

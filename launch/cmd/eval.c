@@ -177,14 +177,14 @@ static void print_scores_json(const evaluation *e, double accuracy, const char *
         json_object_set_new(details, e->scores.metric[i]->name,
                             rows_json(e->scores.metric[i], e->numbers[i], e->outputs.row));
     }
-    oct_print_json(json_pack("{s:i, s:s, s:s, s:s, s:o*, s:o*, s:I, s:f, s:o*, s:o*, s:o*}",
-                             "schema_version", 1, "file", oct_subject_file(&e->subject), "kind",
-                             model ? "int8 model" : "checkpoint", "phase", phase, "accuracy",
-                             classes ? json_real(accuracy) : NULL, "correct",
-                             classes ? json_integer(e->scores.correct) : NULL, "images",
-                             (json_int_t)e->subject.data.count, "images_per_s", rate, "metrics",
-                             oct_scores_json(&e->scores), "details", details, "reached",
-                             e->required >= 0 ? json_boolean(accuracy >= e->required) : NULL));
+    oct_print_json(json_pack(
+        "{s:i, s:o, s:s, s:s, s:o*, s:o*, s:I, s:f, s:o*, s:o*, s:o*}", "schema_version", 1, "file",
+        oct_json_string(oct_subject_file(&e->subject)), "kind", model ? "int8 model" : "checkpoint",
+        "phase", phase, "accuracy", classes ? json_real(accuracy) : NULL, "correct",
+        classes ? json_integer(e->scores.correct) : NULL, "images",
+        (json_int_t)e->subject.data.count, "images_per_s", rate, "metrics",
+        oct_scores_json(&e->scores), "details", details, "reached",
+        e->required >= 0 ? json_boolean(accuracy >= e->required) : NULL));
 }
 
 static oct_status print_scores(const evaluation *e, double accuracy)

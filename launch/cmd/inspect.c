@@ -366,8 +366,8 @@ static oct_status inspect_recipe(const oct_args *args)
     OCT_OWNED(oct_text_free) oct_text text = {0};
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     OCT_TRY(oct_recipe_write(&recipe, false, &text));
-    args->json ? oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file",
-                                          args->word[0], "recipe", text.data))
+    args->json ? oct_print_json(json_pack("{s:s, s:o, s:s}", "kind", "recipe", "file",
+                                          oct_json_string(args->word[0]), "recipe", text.data))
                : oct_print("%s", text.data);
     return OCT_OK;
 }
@@ -384,9 +384,10 @@ static oct_status inspect_run(const char *path, bool json)
     bool converted = oct_file_exists(model);
     if (json)
         oct_print_json(json_pack(
-            "{s:s, s:s, s:s, s:I, s:s, s:s}", "kind", "run folder", "folder", path, "checkpoint",
-            newest.bytes ? newest.path : "", "step", (json_int_t)newest.info.step, "phase",
-            newest.bytes ? newest.info.phase : "", "model", converted ? model : ""));
+            "{s:s, s:o, s:o, s:I, s:s, s:o}", "kind", "run folder", "folder", oct_json_string(path),
+            "checkpoint", oct_json_string(newest.bytes ? newest.path : ""), "step",
+            (json_int_t)newest.info.step, "phase", newest.bytes ? newest.info.phase : "", "model",
+            oct_json_string(converted ? model : "")));
     else {
         oct_print("run folder  %s\n", path);
         if (newest.bytes)

@@ -167,9 +167,9 @@ static oct_status add_run_json(const request *r, int run, json_t *runs)
                             json_pack("{s:o, s:o}", "training", oct_series_json(&p.training),
                                       "evaluation", oct_series_json(&p.evaluation)));
     }
-    json_array_append_new(runs,
-                          json_pack("{s:s, s:o, s:O}", "run", r->path[run], "phases",
-                                    oct_plot_spans_json(r->run[run].records), "figures", figures));
+    json_array_append_new(runs, json_pack("{s:o, s:o, s:O}", "run", oct_json_string(r->path[run]),
+                                          "phases", oct_plot_spans_json(r->run[run].records),
+                                          "figures", figures));
     return OCT_OK;
 }
 

@@ -49,8 +49,8 @@ static void print_json(const survey *s)
                                         row->tensor, "sqnr_db", oct_json_number(row->sqnr),
                                         "cosine", row->cosine, "loss_change", row->loss_change));
     }
-    oct_print_json(json_pack("{s:i, s:s, s:o}", "schema_version", 1, "checkpoint",
-                             s->subject.checkpoint.path, "rows", rows));
+    oct_print_json(json_pack("{s:i, s:o, s:o}", "schema_version", 1, "checkpoint",
+                             oct_json_string(s->subject.checkpoint.path), "rows", rows));
 }
 
 static oct_status deliver_table(const survey *s)

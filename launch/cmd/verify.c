@@ -49,9 +49,10 @@ static oct_status end_findings(findings *f, const char *kind, oct_status status)
         status = oct_fail(OCT_MISMATCH, "%s: nothing differs, but not everything was verified",
                           f->args->word[0]);
     if (f->args->json && (status == OCT_OK || status == OCT_MISMATCH))
-        oct_print_json(json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
-                                 f->args->word[0], "good", good, "complete", good && complete,
-                                 "verified", f->verified, "not_verified", f->skipped, "differs",
+        oct_print_json(json_pack("{s:s, s:o, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
+                                 oct_json_string(f->args->word[0]), "good", good, "complete",
+                                 good && complete, "verified", f->verified, "not_verified",
+                                 f->skipped, "differs",
                                  good || status != OCT_MISMATCH ? NULL : oct_error_message(0)));
     json_decref(f->verified);
     json_decref(f->skipped);

@@ -155,8 +155,7 @@ int64_t oct_step_multiply_adds(const oct_step *step)
 
 oct_status oct_program_multiply_adds(const oct_program *program, oct_multiply_adds *work)
 {
-    OCT_OWNED(oct_free)
-    bool *after_weights = NULL; /* by value: a step with weights comes before it */
+    OCT_OWNED(oct_free) bool *after_weights = NULL; /* by value */
     *work = (oct_multiply_adds){0};
     OCT_TRY(oct_alloc(&after_weights, (size_t)program->num_values, sizeof *after_weights));
     for (int64_t i = 0; i < program->num_steps; i++) {

@@ -9,6 +9,7 @@
 #include "dist/rank_table.h"
 #include "io/file/file.h"
 #include "launch/base/machine.h"
+#include "launch/base/output.h"
 #include "launch/session/plugin_load.h"
 #include "launch/runfolder/run_folder.h"
 #include "launch/session/build.h"
@@ -292,7 +293,7 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
 
     json_t *command = json_array(), *host_names = json_array();
     for (int i = 0; i < args->argc; i++)
-        json_array_append_new(command, json_string(args->argv[i]));
+        json_array_append_new(command, oct_json_string(args->argv[i]));
     for (int rank = 0; rank < group->size; rank++)
         json_array_append_new(host_names, json_string(hosts + (size_t)rank * HOST_BYTES));
     const time_t seconds = time(NULL);

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(inspect, .init = enter_with_run, .fini = leave_folder, .timeout = 120);
 
@@ -28,6 +29,42 @@ Test(inspect, the_graph_of_recipe_and_checkpoint_is_the_same_table)
     oct_check_exit(job, 0);
     cr_assert_str_eq(job.out, recipe);
     free(recipe);
+}
+
+static void check_json(const char *name)
+{
+    json_error_t error;
+    oct_check_exit(job, 0);
+    json_t *all = json_loads(job.out, 0, &error);
+    cr_assert(all, "%s\n%s", error.text, job.out);
+    json_decref(all);
+    oct_check_said(job, name);
+}
+
+/* JSON is UTF-8, and names of files need not be. */
+Test(inspect, every_command_describes_a_file_with_any_name_as_json)
+{
+    static const char *const of_model[] = {"inspect", "check", "eval", "verify"};
+    static const char *const of_run[] = {"inspect", "sensitivity", "plot"};
+    cr_assert_eq(symlink("model.int8.h5", "run/m\xff.h5"), 0);
+    cr_assert_eq(symlink("run", "d\xff"), 0);
+    cr_assert_eq(symlink("r.yaml", "r\xff.yaml"), 0);
+    for (size_t i = 0; i < OCT_COUNT(of_model); i++) {
+        OCTET(of_model[i], "run/m\xff.h5", "--json");
+        check_json("m?.h5");
+    }
+    for (size_t i = 0; i < OCT_COUNT(of_run); i++) {
+        OCTET(of_run[i], "d\xff", "--json");
+        check_json("d?");
+    }
+    OCTET("inspect", "r\xff.yaml", "--json");
+    check_json("r?.yaml");
+    OCTET("check", "r\xff.yaml", "--json");
+    check_json("r?.yaml");
+    OCTET("compare", "run/m\xff.h5", "d\xff", "--json");
+    check_json("m?.h5");
+    OCTET("convert", "d\xff", "-o", "o\xff.h5", "--json");
+    check_json("o?.h5");
 }
 
 Test(inspect, the_tree_of_a_checkpoint_has_its_ranges)

@@ -59,8 +59,8 @@ typedef struct oct_training_options {
     uint64_t seed;                  /* of all random numbers, up to 1e15; 0: 1 */
     const oct_comm *comm;           /* borrowed; NULL: this process alone */
     /* "KEY=VALUE" of a recipe, ended by NULL; NULL: all defaults. optimizer.*, loss.*, metrics, numerics, batch.leaf,
-     * batch_norm.group, float.* and qat.* but for epochs and lr, calibrate.batches, quant.* but for limits, ema.*: `octet help recipe`
-     * describes them. Others are refused. */
+     * batch_norm.group, float.* and qat.* but for epochs and lr, calibrate.batches, quant.* but for limits, ema.*:
+     * `octet help recipe` describes them. Others are refused. */
     const char *const *settings;
 } oct_training_options;
 
