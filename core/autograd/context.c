@@ -229,7 +229,7 @@ void *oct_context_adopt(oct_context *cx, oct_status status)
     return NULL;
 }
 
-void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...)
+void *(oct_context_fail)(oct_context *cx, oct_status code, const char *format, ...)
 {
     if (cx && cx->status != OCT_OK) return NULL;
     char text[4096];

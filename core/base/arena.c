@@ -131,7 +131,7 @@ void *oct_arena_take(oct_arena *arena, size_t bytes)
         room = (borrowed ? (size_t)((char *)arena->lowest - top->data) : top->size) -
                (arena->position - top->start);
     }
-    if (room < rounded) {
+    if (!top || room < rounded) {
         size_t size = rounded < MIN_CHUNK ? MIN_CHUNK : rounded;
         if (add_chunk(arena, size) != OCT_OK) return NULL;
         count_overflow(arena, size);

@@ -63,14 +63,14 @@ oct_status(oct_fail)(oct_status code, const char *format, ...)
     return add_problem(code, true, text);
 }
 
-oct_status oct_fail_add(oct_status code, const char *format, ...)
+oct_status(oct_fail_add)(oct_status code, const char *format, ...)
 {
     char text[AREA];
     OCT_PRINT_ARGS(text, format);
     return add_problem(code, false, text);
 }
 
-oct_status oct_fail_prefix(const char *format, ...)
+oct_status(oct_fail_prefix)(const char *format, ...)
 {
     if (current.count == 0) return current.code;
     char text[AREA];

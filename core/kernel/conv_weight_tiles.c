@@ -226,15 +226,14 @@ void oct_weight_pack_tiles(const oct_weight_plan *p, const oct_conv_weight_pass 
                           .line = grads.to_bytes,
                           .copied = lines,
                           .plane = l.panels_plane};
-    const void *const digits[] = {pass->grad, pass->low};
     for (int64_t n = 0; n < p->samples; n++)
         for (int64_t y = 0; y < s->out_h; y += l.side) {
             oct_winograd_copy(&codes, pass->x.codes + n * codes.lines * codes.bytes, y - s->pad_top,
                               l.side + 2, lines);
             transform_codes(&of_codes);
             for (int i = 0; i < p->digits; i++) {
-                oct_winograd_copy(&grads, (const char *)digits[i] + n * grads.lines * grads.bytes,
-                                  y, l.side, lines);
+                const char *digits = i == 0 ? pass->grad : pass->low;
+                oct_winograd_copy(&grads, digits + n * grads.lines * grads.bytes, y, l.side, lines);
                 of_grads.to = r->tiles + l.panels + i * l.points * l.panels_plane;
                 transform_gradients(&of_grads, p->bytes->col_tile);
             }

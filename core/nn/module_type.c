@@ -158,6 +158,7 @@ oct_status oct_module_spec_register(const oct_module_spec *spec)
 static oct_status make(oct_module **m, const oct_module_type *type, const void *args, size_t bytes)
 {
     OCT_TRY(oct_module_alloc(m, type, type->size));
+    OCT_ASSERT(m);
     if (args) memcpy((char *)*m + type->args_at, args, bytes);
     return type->init ? oct_module_made(m, type->init(*m)) : OCT_OK;
 }

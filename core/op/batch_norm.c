@@ -264,9 +264,10 @@ static void sum_leaves(const oct_context *cx, const bn_rows *all, const bn_saved
             some.x += begin * positions * some.pitch + tile.first;
             some.sum += tile.leaf * 2 * some.pitch + tile.first;
             some.product = some.sum + some.pitch;
-            if (some.grad) some.grad += begin * positions * some.pitch + tile.first;
-            if (some.mean)
+            if (some.grad) {
+                some.grad += begin * positions * some.pitch + tile.first;
                 some.mean += oct_norm_group_at(&v->groups, tile.leaf) * some.pitch + tile.first;
+            }
             sum_rows_of_leaf(some);
         }
     }

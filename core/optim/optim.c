@@ -335,6 +335,7 @@ static double update_all_moments(const oct_optim *optim, const oct_param *param,
         for (int64_t i = 0; i < some; i++) {
             const block b = block_at(optim, param, (begin + i) * LAMB_BLOCK, LAMB_BLOCK);
             float r[LAMB_BLOCK];
+            OCT_ASSERT(b.slot[0] && b.slot[1]);
             update_lamb_moments(&b, factors);
             lamb_directions(&b, factors, r);
             sums[i] = oct_square_sum(r, b.n);

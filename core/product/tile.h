@@ -64,11 +64,11 @@ typedef struct tile_source {
 typedef struct tile_group {
     const oct_product *p;
     const oct_row *rows;
-    int64_t m, tiles;            /* rows, and tiles of them */
-    int64_t column, panels;      /* from `column` on */
-    const char *packed;          /* the first panel */
-    const char *const *x;        /* where the rows of all tiles begin */
-    bool regular[TILE_AT_ONCE];  /* the rows of a tile are a fixed distance apart */
+    int64_t m, tiles;                        /* rows, and tiles of them */
+    int64_t column, panels;                  /* from `column` on */
+    const char *packed;                      /* the first panel */
+    const char *x[TILE_AT_ONCE * TILE_ROWS]; /* where the rows of all tiles begin */
+    bool regular[TILE_AT_ONCE];              /* the rows of a tile are a fixed distance apart */
     bool in_place[TILE_AT_ONCE]; /* its sums are in acc from the begin on, not in `sums` */
     const char *tail;            /* of each panel the last block, where it is not whole */
     int32_t *sums;               /* rows of `panels` panels: words of four bytes, int32 or float */
@@ -354,13 +354,11 @@ static void tile_multiply_group(tile_group *g)
     const oct_product *p = g->p;
     const oct_run *run = p->runs, *const end = run + p->num_runs;
     const int64_t most = TILE_GATHERED / g->tiles;
-    const char *x[TILE_AT_ONCE * TILE_ROWS];
     tile_chunk chunk;
     bool fresh = !p->add;
-    g->x = x;
     for (int64_t r = 0; r < g->tiles * TILE_ROWS;
          r++) /* rows that are not there are the last one once more */
-        x[r] = (const char *)p->x + g->rows[oct_min_i64(r, g->m - 1)].x;
+        g->x[r] = (const char *)p->x + g->rows[oct_min_i64(r, g->m - 1)].x;
     for (int64_t t = 0; t < g->tiles; t++) {
         g->regular[t] = tile_is_regular(g, t, false);
         g->in_place[t] = tile_is_regular(g, t, true);

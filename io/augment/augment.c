@@ -35,11 +35,7 @@ bool oct_augment_size(const char *text, int64_t *h, int64_t *w)
 {
     char height[16];
     const char *x = strchr(text, 'x');
-    if (!x) {
-        const bool good = is_side(text, h);
-        *w = *h;
-        return good;
-    }
+    if (!x) return is_side(text, h) && is_side(text, w);
     const size_t length = (size_t)(x - text);
     if (length >= sizeof height) return false;
     memcpy(height, text, length);

@@ -194,7 +194,7 @@ static void write_step(oct_to_tflite_program *p, int64_t number)
     if (!write)
         oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: TFLite has no form for the step %s", step->name,
                            oct_step_type_of(step->kind)->name);
-    if (has_failed(p)) return;
+    if (!write || has_failed(p)) return;
     p->w->layer = step->name;
     p->values[step->output] = write(p, step);
 }

@@ -304,6 +304,7 @@ oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char *
               file->name, path, oct_text_size(shape.dim[0]).text,
               oct_text_size((int64_t)limit).text);
     OCT_TRY(oct_alloc(text, (size_t)shape.dim[0] + 1, 1));
+    OCT_ASSERT(*text);
     oct_status status = oct_h5_read(file, path, dtype, shape, *text);
     if (status == OCT_OK && strlen(*text) != (size_t)shape.dim[0])
         status =

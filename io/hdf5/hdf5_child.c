@@ -160,7 +160,7 @@ static oct_status send_file_bytes(oct_h5_child *child, int64_t at, int64_t bytes
 static oct_status fail_for_refusal(oct_h5_child *child, const oct_h5_message *m)
 {
     static const char *const sentences[] = {
-#define X(name, sentence) sentence,
+#define X(name, sentence) (sentence),
         OCT_H5_REFUSALS(X)
 #undef X
     };

@@ -88,7 +88,7 @@ oct_status oct_build_reduce(oct_onnx_builder *b, const oct_onnx_node *n)
     if (r->before) OCT_TRY(oct_build_call_unary(b, r->before, OCT_NO_ARGS, &x));
     const int64_t before = oct_view_numel(&x);
     OCT_TRY(reduce_dimensions(b, &x, n->args.reduced, r->max));
-    const double taken = (double)(before / oct_view_numel(&x));
+    const double taken = (double)before / (double)oct_view_numel(&x);
     if (r->sum) OCT_TRY(oct_build_call_unary(b, "mul_scalar", OCT_OP_ARGS(taken), &x));
     if (r->after) OCT_TRY(oct_build_call_unary(b, r->after, OCT_NO_ARGS, &x));
     return set_reduced_result(b, &x);

@@ -52,7 +52,7 @@ oct_status oct_onnx_node_problem(const oct_onnx_graph *g, const oct_onnx_node *n
         names_batch(text) ? "; N is the batch, the first dimension of the network's input" : "");
 }
 
-oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
+oct_status(oct_onnx_problem)(const oct_onnx_call *c, const char *format, ...)
 {
     char text[1024];
     if (oct_error_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
@@ -113,7 +113,7 @@ oct_status oct_onnx_read_affine_list(const oct_onnx_call *c, const char *attribu
     const int64_t *ints = attribute ? oct_onnx_ints(c->node, attribute, &count) : NULL;
     const oct_onnx_value *v = i >= 0 ? oct_onnx_in(c, i) : NULL;
     *list = (oct_onnx_list){.given = ints || v};
-    if (!list->given) return OCT_OK;
+    if (!ints && !v) return OCT_OK;
     if (!ints && (!v->data || v->dtype == OCT_F32))
         return oct_onnx_problem(
             c, "its input %d must be known when the network is read, and is computed from images",

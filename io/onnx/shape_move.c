@@ -89,7 +89,7 @@ static void free_fixed_batch(const oct_onnx_call *c, const oct_onnx_value *x, oc
     if (fixed == 0 || oct_onnx_in(c, 1)->from_shape) return;
     const int d = find_batch_dimension(c, x, target);
     if (d < 0 || target->fixed[d] <= 0 || target->fixed[d] % fixed != 0) return;
-    target->times[d] = (double)(target->fixed[d] / fixed);
+    target->times[d] = (double)target->fixed[d] / (double)fixed;
     target->fixed[d] = 0;
 }
 

@@ -187,7 +187,7 @@ oct_status oct_onnx_shape_conv(oct_onnx_call *c)
 oct_status oct_onnx_shape_conv_transpose(oct_onnx_call *c)
 {
     const oct_onnx_arguments *w = &c->node->args;
-    int64_t groups, channels, count, wanted[OCT_ONNX_DIMS];
+    int64_t groups, channels, count, wanted[OCT_ONNX_DIMS] = {0};
     OCT_TRY(read_kernel(c, &groups));
     OCT_TRY(read_window_numbers(c, "output_padding", 0, c->node->args.output_padding));
     OCT_TRY(read_window_numbers(c, "output_shape", 1, wanted));

@@ -62,6 +62,7 @@ static void add_integers(const oct_image *image, int channels, channel_sums *cha
 static bool measure_floats(const oct_image *image, int channels, channel_sums *channel)
 {
     const int64_t numel = oct_image_numel(image), step = channels > 1 ? channels : 1;
+    const int64_t count = numel / step;
     const float *values = image->data;
     for (int64_t i = 0; i < numel; i++)
         if (!isfinite(values[i])) return false;
@@ -69,11 +70,11 @@ static bool measure_floats(const oct_image *image, int channels, channel_sums *c
         double sum = 0, squared_distance = 0;
         for (int64_t i = c; i < numel; i += step)
             sum += (double)values[i];
-        const double mean = sum / (double)(numel / step);
+        const double mean = sum / (double)count;
         for (int64_t i = c; i < numel; i += step)
             squared_distance += ((double)values[i] - mean) * ((double)values[i] - mean);
-        channel[c] = (channel_sums){
-            .count = numel / step, .mean = mean, .squared_distance = squared_distance};
+        channel[c] =
+            (channel_sums){.count = count, .mean = mean, .squared_distance = squared_distance};
     }
     return true;
 }

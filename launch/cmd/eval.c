@@ -172,7 +172,7 @@ static void print_scores_json(const evaluation *e, double accuracy, const char *
     const bool model = e->subject.kind == OCT_FILE_MODEL, classes = e->scores.correct >= 0;
     json_t *details = NULL;
     for (int i = 0; i < e->scores.num_metrics; i++) {
-        if (!e->numbers[i]) continue;
+        if (!e->scores.metric[i]->details) continue;
         if (!details) details = json_object();
         json_object_set_new(details, e->scores.metric[i]->name,
                             rows_json(e->scores.metric[i], e->numbers[i], e->outputs.row));

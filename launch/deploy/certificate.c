@@ -386,6 +386,7 @@ static oct_status compare_and_score(oct_certificate *certificate, const oct_outp
     certificate->rows = conversion->scores.rows;
     certificate->correct = oct_max_i64(conversion->scores.correct, 0);
     certificate->qat_accuracy = oct_scores_accuracy(&conversion->qat_scores);
+    OCT_ASSERT(numel > 0);
     OCT_CHECK(certificate->logits_differ == 0, OCT_MISMATCH,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test image %lld; nothing was saved",

@@ -315,6 +315,7 @@ oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves
     if (group->rank == 0)
         OCT_TRY(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
     int64_t local = oct_leaves_local_samples(leaves);
+    OCT_ASSERT(local == 0 || mine);
     if (local > 0) memcpy(padded, mine, (size_t)(local * row) * sizeof(float));
     OCT_TRY(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
     for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {

@@ -60,12 +60,12 @@ static oct_status create_block(oct_module **module, const variant *v, const widt
     OCT_TRY(
         oct_module_alloc(module, v->bottleneck ? &bottleneck_type : &basic_type, sizeof(block)));
     block *b = (block *)*module;
-    b->convs = v->bottleneck ? 3 : 2;
-    for (int i = 0; i < b->convs; i++) {
-        const bool is_3x3 = b->convs == 2 || i == 1;
+    const int convs = b->convs = v->bottleneck ? 3 : 2;
+    for (int i = 0; i < convs; i++) {
+        const bool is_3x3 = convs == 2 || i == 1;
         const int kernel = is_3x3 ? 3 : 1,
-                  strided = b->convs == 2 ? 0 : 1; /* which one has the stride */
-        int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
+                  strided = convs == 2 ? 0 : 1; /* which one has the stride */
+        int64_t in = i == 0 ? w->in : w->inner, out = i == convs - 1 ? w->out : w->inner;
         oct_conv_geometry geometry =
             oct_conv_geometry_of(kernel, kernel, i == strided ? stride : 1, kernel / 2, 1);
         OCT_TRY(oct_module_add(&b->base, conv_names[i], &b->conv[i],
@@ -158,7 +158,7 @@ static oct_status fuse_block(void *user, oct_module *module)
     if (module->type != &basic_type && module->type != &bottleneck_type) return OCT_OK;
     block *b = (block *)module;
     const bool drop_hooks = false;
-    int last = b->convs - 1;
+    const int last = module->type == &bottleneck_type ? 2 : 1;
     for (int i = 0; i < last; i++) {
         OCT_TRY(oct_module_add(module, relu_names[i], &b->relu[i], oct_relu_create(&b->relu[i])));
         OCT_TRY(oct_fuse_modules(&module, OCT_NAMES(conv_names[i], bn_names[i], relu_names[i]), 3,

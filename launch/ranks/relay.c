@@ -104,15 +104,14 @@ static void decide_on_kept_lines(oct_relay *relay)
         last--;
     const bool block = is_rule(text, first),
                ruled = block && is_rule(text + last, relay->kept_bytes - last);
+    const bool passes =
+        last == (block ? first : 0) && !is_account(relay, text + last, relay->kept_bytes - last);
     if (block && last == 0) return; /* what is under it decides */
     if (last == first && ruled) /* the end of a block that has passed, and the rule of another */
         pass_kept_lines(relay, first);
-    else if (last == (block ? first : 0) &&
-             !is_account(relay, text + last, relay->kept_bytes - last))
-        pass_kept_lines(relay, relay->kept_bytes);
-    else if (block && !ruled)
+    else if (block && !ruled && !passes)
         return;
-    else if (e->explained(e->job))
+    else if (!passes && e->explained(e->job))
         relay->kept_bytes = 0;
     else
         pass_kept_lines(relay, relay->kept_bytes);

@@ -27,8 +27,8 @@ static const char *const absent[OCT_RUN_FILES] = {
     [OCT_RUN_FILE_MODEL] = "the run has not been converted: there is no int8 model yet",
     [OCT_RUN_FILE_CHECK] = "prepare has not reported yet",
     [OCT_RUN_FILE_LAYERS] = "layers have not been measured; a run measures them at its end",
-    [OCT_RUN_FILE_WORST] = "worst-classified images have not been collected; a run that "
-                           "classifies collects them at its end",
+    [OCT_RUN_FILE_WORST] =
+        "worst-classified images are missing; a run that classifies collects them at its end",
     [OCT_RUN_FILE_SENSITIVITY] =
         "not measured; octet sensitivity RUN -o RUN/run.sensitivity does it",
 };

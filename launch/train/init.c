@@ -182,6 +182,7 @@ static oct_status share_weights(oct_session *session, oct_recipe *recipe, oct_we
     const checkpoint_key key = init_key(recipe);
     const bool first = group->rank == 0;
     oct_weights shared = *w; /* its blocks apart */
+    OCT_ASSERT(!first || w->path);
     size_t path = first ? strlen(w->path) + 1 : 0;
     shared.path = shared.names = NULL;
     shared.arrays = NULL;

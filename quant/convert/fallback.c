@@ -168,7 +168,7 @@ const oct_fallback_host oct_module_fallbacks = {
 /* Runs the step's module over a sample of zeros: whether its shapes fit shows when it is called. */
 static oct_status try_fallback(const oct_program *program, const oct_step *step)
 {
-    const float *input[OCT_STEP_INPUTS];
+    const float *input[OCT_STEP_INPUTS] = {NULL};
     float *zeros = NULL, *output = NULL;
     void *state = NULL;
     int64_t most = 0;

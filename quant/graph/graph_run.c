@@ -143,7 +143,7 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
 static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
                             oct_tensor *const *x, int n)
 {
-    oct_tensor *input[OCT_MAX_INPUTS];
+    oct_tensor *input[OCT_MAX_INPUTS] = {NULL};
     graph->run = new_run(cx, graph);
     if (!graph->run) return NULL;
     for (int i = 0; i < n; i++) { /* a tensor that is passed twice is two values */

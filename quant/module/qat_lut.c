@@ -246,9 +246,9 @@ static float *detach_table_grad(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     const oct_qparams x = node->input[0]->q;
-    oct_context_adopt(cx, reserve_tables(m, x));
-    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q)))
-        compute_values(m, x);
+    const oct_status status = reserve_tables(m, x);
+    oct_context_adopt(cx, status);
+    if (status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q))) compute_values(m, x);
     return oct_quantized_detach_grad(cx, node);
 }
 

@@ -295,7 +295,7 @@ oct_status oct_setters_check_words(const oct_qconfig_setter *setters, size_t cou
     }
     for (size_t i = 0; i < count; i++) {
         const oct_qconfig_setter *s = &setters[i];
-        if (!s->by_type || is_listed(s->pattern, types, num_types)) continue;
+        if (!s->pattern || !s->by_type || is_listed(s->pattern, types, num_types)) continue;
         (void)oct_fail_add(OCT_PREPARE,
                            "%s 'type:%s': the model has no module or op of this type; %s", s->name,
                            s->pattern,

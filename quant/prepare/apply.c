@@ -169,6 +169,7 @@ static oct_status make_again(const oct_module *fused, oct_module **made)
 {
     const oct_qat_conv *conv = (const oct_qat_conv *)fused;
     const oct_quantized *q = (const oct_quantized *)fused;
+    OCT_ASSERT(fused);
     if (fused->type == &oct_qat_conv_type)
         OCT_TRY(oct_qat_conv_create_shared(made, conv, conv->add, q->activation));
     else

@@ -218,6 +218,7 @@ static oct_status refuse_unknown_order(const list *l)
 static oct_status find_fusion(list *l, bool drop_hooks)
 {
     for (int i = 0; i < l->count; i++) {
+        OCT_ASSERT(l->modules[i]);
         const oct_module_type *type = l->modules[i]->type;
         if (type == &oct_qat_conv_type || type == &oct_qat_batch_norm_type ||
             type == &oct_qat_add_type)
@@ -317,7 +318,7 @@ static oct_status fuse_lists(oct_module **root, list *lists, size_t count, bool 
             if (!l->modules[i]) status = refuse_unknown_name(*root, l->names[i]);
         }
     if (status == OCT_OK) status = check_twice(lists, count);
-    for (size_t i = 0; i < count && oct_error_count() == 0; i++)
+    for (size_t i = 0; i < count && status == OCT_OK; i++)
         status = find_fusion(&lists[i], drop_hooks);
     for (size_t i = 0; i < count && status == OCT_OK; i++)
         status = fuse_list(root, &lists[i]);

@@ -212,7 +212,7 @@ void oct_runtime_destroy(oct_runtime **runtime)
 {
     oct_runtime *rt = runtime ? *runtime : NULL;
     if (!rt) return;
-    for (int64_t i = 0; rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
+    for (int64_t i = 0; rt->host && rt->fallbacks && i < rt->threads * rt->program->num_steps; i++)
         if (rt->fallbacks[i]) rt->host->close(rt->fallbacks[i]);
     oct_free(&rt->fallbacks);
     oct_free(&rt->offsets);

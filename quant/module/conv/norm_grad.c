@@ -236,6 +236,7 @@ oct_norm_rows oct_grad_leaf_rows(const oct_grad_leaf *leaf, int64_t position, in
                                         .scale = norm->scale,
                                         .shift = norm->shift};
     }
+    OCT_ASSERT(!r.normalized.values != !r.normalized.acc);
     return r;
 }
 

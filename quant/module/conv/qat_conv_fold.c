@@ -128,13 +128,12 @@ static void fold_channel(const oct_coded_layer *f, int64_t o, float *bias)
 {
     double shift;
     const channel c = read_channel(f, o, &shift);
-    if (has_one_scale(&f->layer))
-        scale_weights(&c);
-    else if (f->layer.wq)
+    const bool one_scale = has_one_scale(&f->layer);
+    if (f->layer.wq && !one_scale)
         oct_f32(&f->layer.wq->scale->value)[o] = fold_into_learned_scale(&c, f->ch.dead[o]);
-    else if (keeps_codes(&c))
+    else if (!one_scale && keeps_codes(&c))
         multiply_weights_keeping_codes(&c);
-    else if (f->ch.dead[o])
+    else if (!one_scale && f->ch.dead[o])
         memset(c.weight, 0, (size_t)c.k * sizeof *c.weight);
     else
         scale_weights(&c);
