@@ -216,6 +216,9 @@ oct_status oct_build_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     const bool counts_padding = oct_onnx_int(n, "count_include_pad", 0) != 0;
     OCT_CHECK(!max || !dilated, OCT_PREPARE,
               "it has dilations, which a maximum cannot have here; export it with dilations of 1");
+    /* ONNX Runtime then pads as for a kernel without dilations; the reference of ONNX adds zeros to its result. */
+    OCT_CHECK(!dilated || strncmp(oct_onnx_string(n, "auto_pad", ""), "SAME_", 5) != 0, OCT_PREPARE,
+              "it has dilations and auto_pad, where runtimes differ; export it with pads");
     OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->reads[n->output[1]] == 0, OCT_PREPARE,
               "its second output, the places of the maxima, is used; export it without");
     const oct_pool_geometry g = {.kernel_h = (int)w.kernel[0],

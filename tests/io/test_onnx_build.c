@@ -128,6 +128,32 @@ Test(onnx_build, an_exponent_that_is_the_batch_is_refused)
     check_nothing_held();
 }
 
+/* What ONNX says, its reference and ONNX Runtime make three different averages of it. */
+Test(onnx_build, an_average_with_dilations_and_auto_pad_is_refused)
+{
+    static const oct_onnx_build_options options = {.h = 7, .w = 6, .c = 3};
+    onnx_model m = {.opset = 19};
+    oct_onnx_graph g;
+    oct_onnx_built of;
+    oct_module *network = NULL;
+    onnx_in(&m, "x", -1, 3, 7, 6);
+    onnx_out(&m, "y");
+    onnx_node(&m, "AveragePool", "x", "y");
+    onnx_ints(&m, "kernel_shape", 2, 2);
+    onnx_ints(&m, "dilations", 2, 2);
+    onnx_int(&m, "count_include_pad", 1);
+    onnx_text(&m, "auto_pad", "SAME_UPPER");
+    oct_proto file = onnx_file(&m);
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
+    MUST(oct_onnx_read_bytes(&g, &source));
+    MUST(oct_onnx_fold(&g, 7, 6, 3));
+    cr_assert_eq(oct_onnx_build(&network, &g, &options, &of), OCT_PREPARE);
+    check_said("it has dilations and auto_pad, where runtimes differ; export it with pads");
+    oct_onnx_free(&g);
+    oct_proto_free(&file);
+    check_nothing_held();
+}
+
 /* A view has at most 16 atoms: the batch and 15 factors of 2, none beside its neighbour in memory, leave none for outputs. */
 Test(onnx_build, a_linear_layer_after_too_many_rearrangements_is_refused)
 {
