@@ -167,13 +167,12 @@ oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_k
                                          const oct_target *target);
 /* Writes the scale of each output channel's weights as they are now: scale (O). */
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
-/* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
- * gets a bias if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all
- * codes of a forward with running statistics stay, bit for bit; except of a channel whose weight scale
- * is at its floor of 2^-23, before or afterwards, unless it is carried by its bias alone for inputs
- * like these. A learned scale takes the factor, too, and there is one for each channel then; OCT_PREPARE for a
- * fake-quant of weights whose scales follow from them by a rule of its own. Where the target wants one scale for the
- * layer, it becomes the largest of the channels', so codes move. */
+/* Moves the batch norm's factor and shift (running statistics) into weights and bias and destroys it. The layer gets a bias
+ * if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all codes of a forward stay, bit
+ * for bit. Codes may change in channels whose weight scale is at its floor of 2^-23, before or after, unless the bias
+ * alone determines them for inputs like `input`; and where the target wants one scale for the layer, which becomes the
+ * largest of the channels'. A learned scale takes the factor, too, and there is one for each channel then. OCT_PREPARE for
+ * a fake-quant of weights that derives scales by its own rule. After a failure weights and batch norm are as before. */
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input);
 /* Gives the layer the form that folding gives it, for values that come from elsewhere: a bias and no batch norm. */
 oct_status oct_qat_conv_drop_norm(oct_qat_conv *m);

@@ -51,8 +51,8 @@ static float clamp_magnitude(float x, float limit)
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/* Multiplies a weight by the gain, up to a limit of its magnitude. With the scale that the channel then has, one whose
- * code would change goes to the centre of its code. */
+/* Multiplies a weight by the channel's gain, up to `limit` in magnitude. Where its code would be another with the new
+ * scale, the weight becomes code * scale. */
 static void multiply_weight(const channel *c, int64_t i, float scale, float limit)
 {
     const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
@@ -202,11 +202,11 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     OCT_TRY(check_foldable(m));
     OCT_TRY(begin_folding(m, input, &f));
     OCT_TRY(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
+    OCT_TRY(ensure_bias(m->layer, f.shape.out_c, &bias)); /* nothing fails after this */
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
     if (has_one_scale(&f.layer)) share_learned_scale(&f);
     OCT_TRY(oct_qat_conv_drop_norm(m));
-    OCT_TRY(ensure_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
     return OCT_OK;
 }
