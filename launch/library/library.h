@@ -28,5 +28,7 @@ struct oct_training {
  * one was given something wrong, or others numbers of samples, a or b than the others. */
 oct_status oct_training_begin(oct_training *t, const oct_data *samples, oct_status mine, double a,
                               double b);
+/* Checks epochs and peak learning rate of a call that learns: OCT_USAGE. */
+oct_status oct_training_check_learning(double epochs, double lr);
 /* Takes the network through its phases up to this one. */
 oct_status oct_training_change(oct_training *t, oct_phase phase);

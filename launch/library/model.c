@@ -230,6 +230,11 @@ oct_status oct_quantize(oct_training *t, const oct_data *data, const oct_quantiz
     const oct_data *test = o->test ? o->test : data;
     const int64_t golden = o->golden != 0 ? o->golden : OCT_GOLDEN_IMAGES;
     *model = NULL;
+    status = oct_training_check_learning((double)o->epochs, o->lr);
+    if (status == OCT_OK && (golden < 0 || golden > OCT_MODEL_GOLDEN_MAX))
+        status = oct_fail(OCT_USAGE, "golden: %lld; allowed: 0 to %d", (long long)golden,
+                          OCT_MODEL_GOLDEN_MAX);
+    OCT_TRY(oct_training_begin(t, data, status, (double)o->epochs, o->lr));
     OCT_TRY(oct_training_prepare(t, NULL));
     OCT_TRY(oct_training_calibrate(t, data));
     if (o->epochs != 0)

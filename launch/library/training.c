@@ -80,7 +80,8 @@ static oct_status find_outputs(oct_module *root, const oct_dataset *shapes, int6
     return OCT_OK;
 }
 
-/* Points at samples, which are to have the shapes in *data and these outputs. */
+/* Checks a program's samples and makes *data, which has the shapes of the inputs, point at their arrays. outputs, row:
+ * numbers that the network returns for a sample, and those of a row; outputs 0: it returns its loss. */
 static oct_status point_dataset(oct_dataset *data, const oct_data *samples, int64_t outputs,
                                 int64_t row)
 {
@@ -100,18 +101,18 @@ static oct_status point_dataset(oct_dataset *data, const oct_data *samples, int6
     }
     OCT_CHECK(!samples->labels || !samples->targets, OCT_USAGE,
               "the samples have both labels and targets; give one of them");
-    OCT_CHECK(samples->rows >= 0, OCT_USAGE, "a sample has %lld rows; give 0 or more",
-              (long long)samples->rows);
+    OCT_CHECK(samples->rows >= 0 && rows <= numel_max / samples->count, OCT_USAGE,
+              "a sample has %lld rows; give 0 to %lld", (long long)samples->rows,
+              (long long)(numel_max / samples->count));
     OCT_CHECK(
-        !samples->labels || outputs == 0 || rows * row == outputs, OCT_USAGE,
+        !samples->labels || outputs == 0 || rows == outputs / row, OCT_USAGE,
         "a sample has %lld label%s, but the network returns %lld rows of %lld outputs for it; "
         "write rows = %lld, or give another network",
         (long long)rows, rows == 1 ? "" : "s", (long long)(outputs / row), (long long)row,
         (long long)(outputs / row));
     OCT_CHECK(
         outputs % rows == 0, OCT_USAGE,
-        "a sample has %lld rows of targets, but the network returns %lld outputs for it, which "
-        "do not divide",
+        "a sample has %lld rows of targets, which do not divide the %lld outputs of the network",
         (long long)rows, (long long)outputs);
     data->rows = samples->labels || samples->targets ? rows : outputs > 0 ? outputs / row : 1;
     data->classes = outputs > 0 ? outputs / data->rows : 1;
@@ -300,6 +301,15 @@ static oct_status check_task(oct_training *t)
     return oct_error_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
+oct_status oct_training_check_learning(double epochs, double lr)
+{
+    OCT_CHECK(lr >= 0 && lr <= LR_MAX, OCT_USAGE, "the learning rate is %g; allowed: 0 to %d", lr,
+              LR_MAX);
+    OCT_CHECK(epochs >= 0 && epochs <= EPOCHS_MAX, OCT_USAGE, "epochs: %g; allowed: 0 to %d",
+              epochs, EPOCHS_MAX);
+    return OCT_OK;
+}
+
 /* Begins a call that learns. */
 static oct_status begin_learning(oct_training *t, const oct_data *data, double epochs, double lr)
 {
@@ -307,10 +317,7 @@ static oct_status begin_learning(oct_training *t, const oct_data *data, double e
     OCT_CHECK_OUT(
         t->trainer.phase == OCT_PHASE_FLOAT || t->calibrated, OCT_USAGE,
         "the network is prepared, but has no ranges yet; call oct_training_calibrate first");
-    OCT_CHECK_OUT(lr >= 0 && lr <= LR_MAX, OCT_USAGE, "the learning rate is %g; allowed: 0 to %d",
-                  lr, LR_MAX);
-    OCT_CHECK_OUT(epochs >= 0 && epochs <= EPOCHS_MAX, OCT_USAGE, "epochs: %g; allowed: 0 to %d",
-                  epochs, EPOCHS_MAX);
+    OCT_TRY_OUT(oct_training_check_learning(epochs, lr));
     OCT_CHECK_OUT(
         t->trainer.training.params.count > 0, OCT_USAGE,
         "the network has no parameters, so there is nothing to learn; oct_training_prepare "

@@ -454,6 +454,8 @@ Test(library, wrong_arguments_and_orders_are_refused)
     refuses(oct_training_fit(t, &bad, 1, 0.1, NULL, NULL), OCT_USAGE, "array of input 1");
     bad = data, bad.rows = 3;
     refuses(oct_training_fit(t, &bad, 1, 0.1, NULL, NULL), OCT_USAGE, "3 labels");
+    bad = data, bad.rows = INT64_MAX;
+    refuses(oct_training_fit(t, &bad, 1, 0.1, NULL, NULL), OCT_USAGE, "rows; give 0 to");
     bad = data, bad.targets = small_y;
     refuses(oct_training_fit(t, &bad, 1, 0.1, NULL, NULL), OCT_USAGE, "both");
     bad = small_data(true);
@@ -468,6 +470,14 @@ Test(library, wrong_arguments_and_orders_are_refused)
     fill_small();
     must(oct_training_fit(t, &data, 1, 0.1, NULL, NULL));
 
+    static const struct {
+        oct_quantize_options options;
+        const char *said;
+    } wrong[] = {{{.epochs = -1}, "epochs: -1"},
+                 {{.epochs = 1, .lr = NAN}, "rate is nan"},
+                 {{.golden = -1}, "golden: -1"}};
+    for (size_t i = 0; i < OCT_COUNT(wrong); i++) /* before anything is prepared */
+        refuses(oct_quantize(t, &data, &wrong[i].options, &model), OCT_USAGE, wrong[i].said);
     refuses(oct_training_calibrate(t, &data), OCT_USAGE, "oct_training_prepare first");
     refuses(oct_training_freeze(t), OCT_USAGE, "oct_training_prepare first");
     refuses(oct_model_make(&model, t), OCT_USAGE, "oct_training_prepare first");
