@@ -72,6 +72,7 @@ typedef struct oct_replay {
 
 /* Records, in place of earlier records, what the collective calls over replay->face return from now on; sums of
  * gradients, which go on besides a backward, are not recorded. ranks NULL: from now on the calls return what was
- * recorded, and need no other rank; a call in another order than was recorded gives OCT_DEFECT. */
+ * recorded, and need no other rank. They must be the same calls in the same order; only one for more bytes than are
+ * left is noticed: OCT_DEFECT. */
 void oct_replay_begin(oct_replay *replay, const oct_collective *ranks);
 void oct_replay_free(oct_replay *replay);

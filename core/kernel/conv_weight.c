@@ -84,7 +84,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
                            .add = !b->first};
     for (oct_kernel_rows ky = {0}; oct_weight_next_rows(p, b, &ky);) {
         product.num_runs = oct_weight_list_runs(p, b, &ky, r->runs);
-        oct_weight_multiply_offsets(p, &ky, r, &product);
+        oct_weight_compute_offsets(p, &ky, r, &product);
         for (int64_t at = ky.first * rows; at < ky.end * rows; at += product.m) {
             float *sums = p->all_sums ? r->sums + at * p->outs : r->sums;
             product.m = oct_min_i64(r->chunk, ky.end * rows - at);
@@ -171,7 +171,8 @@ typedef struct leaf_group {
     oct_weight_scratch scratch;
 } leaf_group;
 
-/* Describes a leaf that is worked beside others: one block has all its positions. runs: memory for its list of runs. */
+/* Describes a leaf of a group, whose leaves run in parallel: one block has all its positions, and r must have room for it.
+ * runs: memory for its list of runs. */
 static group_leaf group_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *r,
                                 oct_run *runs)
 {
@@ -287,7 +288,7 @@ static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
         for (int64_t i = 0; i < t->leaves; i++) {
             const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
             const oct_product product = product_of_leaf(leaf_of(t, i), &r);
-            oct_weight_multiply_offsets(&leaf_of(t, i)->plan, ky, &r, &product);
+            oct_weight_compute_offsets(&leaf_of(t, i)->plan, ky, &r, &product);
         }
         for (a.first = ky->first * rows; a.first < ky->end * rows; a.first += a.rows) {
             a.rows = oct_min_i64(t->scratch.chunk, ky->end * rows - a.first);

@@ -115,16 +115,16 @@ static void multiply_digits(const oct_weight_plan *p, const oct_product *product
     }
 }
 
-void oct_weight_multiply_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
-                                 const oct_weight_scratch *r, const oct_product *product)
+void oct_weight_compute_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
+                                const oct_weight_scratch *r, const oct_product *product)
 {
-    oct_product ones = *product;
+    oct_product zeros = *product;
     if (!p->bytes) return;
-    ones.m = c->end - c->first;
-    ones.acc = r->offsets;
-    for (int64_t i = 0; i < ones.m; i++)
+    zeros.m = c->end - c->first;
+    zeros.acc = r->offsets;
+    for (int64_t i = 0; i < zeros.m; i++)
         r->rows[i] = (oct_row){p->ins * p->plane, (c->first + i) * p->outs};
-    multiply_digits(p, &ones, r->num_offsets);
+    multiply_digits(p, &zeros, r->num_offsets);
 }
 
 void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *b,

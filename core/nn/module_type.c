@@ -122,6 +122,7 @@ static oct_status type_of_spec(const oct_module_spec *spec, const oct_module_typ
                   (*type)->name);
     if (*type) goto out;
     OCT_TRY_OUT(check_spec(spec));
+    OCT_ASSERT(spec);
     spec_type *t;
     OCT_TRY_OUT(oct_alloc(&t, 1, sizeof *t));
     oct_mem_count(-(int64_t)sizeof *t); /* nobody frees it, so it is in nobody's balance */

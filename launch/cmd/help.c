@@ -122,13 +122,13 @@ static oct_status run_help(const oct_args *args)
     if (found) return OCT_OK;
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
-    char hint[OCT_HINT_BYTES], key[OCT_RECIPE_HINT_BYTES];
-    oct_recipe_suggest(word, key);
+    char hint[OCT_HINT_BYTES], key_hint[OCT_RECIPE_HINT_BYTES];
+    oct_recipe_suggest(word, key_hint);
     return oct_fail(
         OCT_USAGE, "command line: there is no help on '%s'; %s", word,
         oct_did_you_mean(hint, word, names, count,
-                         *key ? key + 2
-                              : "octet help lists the commands, octet help recipe the keys"));
+                         *key_hint ? key_hint + strlen("; ")
+                                   : "octet help lists the commands, octet help recipe the keys"));
 }
 
 const oct_command oct_command_help = {

@@ -141,17 +141,17 @@ static void report_choices(running *r, const oct_dataset *data, const char *path
             path, r->answer.in->h, r->answer.in->w);
 }
 
-/* What to call a sample: the path of its picture, else that of its file. The caller frees *name. */
+/* Names a sample: the path of its picture, which the data set gives from its folder on, or from that of its table; without
+ * pictures, path. The caller frees *name. */
 static oct_status name_sample(const oct_dataset *data, int64_t i, const char *path, char **name)
 {
     struct stat info;
     if (!data->format->sample_name) return oct_strdup(name, path);
     const char *picture = data->format->sample_name(data, i);
     if (strncmp(picture, "./", 2) == 0) picture += 2; /* it is in the folder itself */
-    /* Pictures are named from the folder on, or from that of their table. */
-    const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     const char *slash = strrchr(path, '/');
-    const size_t length = folder ? strlen(path) : slash ? (size_t)(slash - path) + 1 : 0;
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) length = strlen(path);
     return oct_format(name, "%.*s%s%s", (int)length, path,
                       length > 0 && path[length - 1] != '/' ? "/" : "", picture);
 }

@@ -303,9 +303,9 @@ static int64_t largest_sum(const oct_program *program, const oct_step *step)
     return largest;
 }
 
-/* Warns where sums could leave the bits of a target that has few, naming the layer that could do so furthest: its chip
- * cuts every part of a sum, and Octet the whole. */
-static void warn_of_sums(const oct_program *program)
+/* Logs how many layers have sums that could exceed the accumulator of the target, and which one by most. The chip
+ * saturates after each addition, Octet only the complete sum, so their results could differ there. */
+static void report_saturating_sums(const oct_program *program)
 {
     const int bits = oct_rounding_of(program->requantizer)->sum_bits;
     const int64_t limit = bits > 0 ? INT64_C(1) << (bits - 1) : 0;
@@ -322,10 +322,11 @@ static void warn_of_sums(const oct_program *program)
         most = oct_max_i64(most, largest);
     }
     if (beyond > 0)
-        oct_log(OCT_LOG_INFO,
-                "sums of %" PRId64 " of %" PRId64 " layers could leave %d bits, where the chip of "
-                "target %s cuts them on the way and Octet at their end: furthest %s, %.1f times",
-                beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
+        oct_log(
+            OCT_LOG_INFO,
+            "sums of %" PRId64 " of %" PRId64 " layers could leave %d bits, where the chip of "
+            "target %s saturates after each addition and Octet at the end: furthest %s, %.1f times",
+            beyond, layers, bits, program->target, furthest, (double)most / (double)limit);
 }
 
 oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion)
@@ -341,7 +342,7 @@ oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion)
     model->certificate.num_fallbacks = oct_count_fallbacks(&model->program);
     model->certificate.fallbacks = fallbacks.data;
     OCT_TRY(status);
-    warn_of_sums(&model->program);
+    report_saturating_sums(&model->program);
     if (ports) OCT_TRY(oct_strdup(&model->port_names, ports));
     return oct_model_find_bounds(model);
 }

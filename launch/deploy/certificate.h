@@ -28,11 +28,11 @@ typedef struct oct_conversion {
  * differs; OCT_DEFECT when a layer escaped the comparison. */
 oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group);
 
-/* Its two halves, for models that follow from no recipe: converts, with the layers that stay float and the bounds of all
- * sums (not collective); */
+/* The first half of oct_certify, for models that follow from no recipe; not collective. Sets the program, the names of
+ * layers that stay float and of ports, and the bounds of all sums. The caller frees *model, also after a failure. */
 oct_status oct_model_convert(oct_model *model, const oct_conversion *conversion);
-/* compares every layer on the golden inputs, which are the first test images where the model has none, and every output,
- * and sets counts and digests (collective). */
+/* The second half, collective: compares every layer on the golden inputs, which are the first test images where the model
+ * has none, and every output; sets counts and digests. */
 oct_status oct_model_compare(oct_model *model, oct_conversion *conversion,
                              const oct_collective *group);
 

@@ -40,8 +40,8 @@ typedef struct oct_multiply_adds {
     int64_t grad_input; /* 0 for a layer with no other layer with weights before it */
 } oct_multiply_adds;
 
-/* Of a convolution. input_step: how many rows and columns the values of its input are apart (1 or 0: not
- * dilated). */
+/* Returns the multiply-adds of a convolution for one sample. input_step_h, _w: rows and columns from one value of its input
+ * to the next, with zeros between (0 as 1: none). */
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int input_step_h, int input_step_w);
 int64_t oct_step_multiply_adds(const oct_step *step); /* 0: it is no convolution */
 /* Sums over a program's steps: the forward, and both gradients as if it were trained. */

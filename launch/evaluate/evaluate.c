@@ -83,7 +83,7 @@ oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oc
     const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
     OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
     if (values) OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
-    if (data->labels || !(values || data->goal == OCT_GOAL_NONE))
+    if (data->labels || (!values && data->goal != OCT_GOAL_NONE))
         OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
     o->goals = oct_task_goals(recipe, data, &(oct_goals){.labels = o->labels, .values = o->values});
     return OCT_OK;

@@ -46,14 +46,14 @@ typedef struct oct_outputs {
     int64_t samples;   /* of this rank */
     int64_t rows, row; /* rows a sample has, and numbers of a row */
     float *y;          /* samples x rows x row; owned */
-    oct_goals goals;   /* of the same; owned, one of the two */
-    int32_t *labels;
-    float *values;
-    int64_t damaged; /* samples that were passed over */
+    oct_goals goals;   /* of the same */
+    int32_t *labels;   /* samples x rows, or NULL; owned */
+    float *values;     /* as y, or NULL; owned */
+    int64_t damaged;   /* samples that were passed over */
     char damaged_text[OCT_READ_TEXT];
 } oct_outputs;
 
-/* Makes room for the outputs and goals of this rank's samples. */
+/* Allocates the outputs and goals of this rank's samples; oct_outputs_free frees them, also after a failure. */
 oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
                               const oct_dataset *data, const oct_collective *group);
 void oct_outputs_free(oct_outputs *outputs);

@@ -85,7 +85,7 @@ static json_t *finite_or_text(double value)
                                                       : "−∞");
 }
 
-/* Adds a curve, thinned to `points`, for each number of the newest record of a kind, or of an object in it. */
+/* Adds a curve, thinned to `points`, for each number of the newest record of a kind, or of an object in it; `most` at most. */
 static oct_status add_curves(json_t *curves, const oct_page_run *run, const char *kind,
                              const char *object, size_t most, size_t points)
 {

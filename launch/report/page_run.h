@@ -54,7 +54,7 @@ extern const char *const oct_run_file_names[OCT_RUN_FILES];
 json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */
 json_t *oct_page_run_record(const oct_page_run *run, const char *kind);
-/* A text as JSON, cut to some bytes at the end of a character, with "…" where it was cut. The text is valid UTF-8. */
+/* Makes a JSON string of at most the first `bytes` bytes of valid UTF-8, cut between characters, with "…" where it was cut. */
 json_t *oct_page_beginning(const char *text, size_t bytes);
 enum { OCT_NAME_BYTES = 500 };
 /* A name as JSON, cut to OCT_NAME_BYTES at the end of a character; invalid UTF-8 becomes '?'. */

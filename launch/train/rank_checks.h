@@ -40,9 +40,9 @@ typedef struct oct_audited_update {
 } oct_audited_update;
 oct_audit_choice oct_audit_choose(int64_t number, const oct_audited_update *update, int ranks);
 
-/* The digests of an audit: of the owner in the step, of the auditor, and then where those two differ of each rank.
- * Finds the ranks that have once computed something else than most computations were; where there is no most, owner and
- * auditor. Returns how many. */
+/* Judges an audit whose first two digests differ. digest (2 + ranks): the owner's in the step, the auditor's, and that of
+ * each rank when all have computed the leaf again. Sets faulty (ranks): those with a digest that is not the majority's;
+ * without a majority, owner and auditor. Returns how many are faulty. */
 int oct_audit_judge(const oct_audit_choice *choice, const int64_t *digest, int ranks, bool *faulty);
 
 /* What a trainer needs for it. */

@@ -108,7 +108,7 @@ static oct_status go_back_to_best(oct_train_run *run)
     return OCT_OK;
 }
 
-/* Makes the model of a checkpoint, which all ranks have, the teacher. */
+/* Collective: makes the teacher from a checkpoint, which all ranks hold. */
 static oct_status make_teacher(oct_train_run *run, const oct_checkpoint *checkpoint)
 {
     const oct_status status =

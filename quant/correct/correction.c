@@ -78,9 +78,8 @@ static int64_t only_reader(const oct_graph *g, int64_t value)
     return reader;
 }
 
-/* Whether a module gives a positive multiple of each channel the same multiple of what it gave, and leaves channels
- * where they are. */
-static bool passes_factors(const oct_module *m)
+/* Whether f(a x) = a f(x) for a > 0 in each channel by itself: cross-layer equalization may move factors over it. */
+static bool is_positively_homogeneous(const oct_module *m)
 {
     static const char *const names[] = {"max_pool", "qat_max_pool",    "qat_avg_pool",
                                         "avg_pool", "global_avg_pool", "qat_global_avg_pool",
@@ -114,7 +113,8 @@ static oct_qat_conv *only_layer_after(const oct_graph *g, int64_t from)
         oct_qat_conv *layer = layer_at(g, at);
         if (layer) return reads_by_weights(g, layer, value) ? layer : NULL;
         const oct_graph_node *node = &g->nodes[at];
-        if (node->action != OCT_NODE_RUN || node->num_inputs != 1 || !passes_factors(node->module))
+        if (node->action != OCT_NODE_RUN || node->num_inputs != 1 ||
+            !is_positively_homogeneous(node->module))
             return NULL;
     }
     return NULL;

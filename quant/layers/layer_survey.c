@@ -219,17 +219,11 @@ static void read_keys(const int64_t keys[KEYS], oct_layer_figures *f)
 
 enum { COUNTS = OCT_SPREAD_BINS + 3 };
 
-/* Copies the counts of a step to `counts`, or back. */
-static void copy_counts(oct_layer_figures *f, int64_t counts[COUNTS], bool back)
+/* Returns where the k-th count of a step is. */
+static int64_t *count_at(oct_layer_figures *f, int k)
 {
     int64_t *const others[] = {&f->spread.unusual, &f->values, &f->clipped};
-    for (int i = 0; i < COUNTS; i++) {
-        int64_t *count = i < OCT_SPREAD_BINS ? &f->spread.count[i] : others[i - OCT_SPREAD_BINS];
-        if (back)
-            *count = counts[i];
-        else
-            counts[i] = *count;
-    }
+    return k < OCT_SPREAD_BINS ? &f->spread.count[k] : others[k - OCT_SPREAD_BINS];
 }
 
 /* Gives every rank the figures of all samples. */
@@ -248,13 +242,15 @@ static oct_status reduce_figures(survey *s, const oct_collective *group)
     OCT_TRY(group->max_i64(group, keys, steps * KEYS));
     for (int64_t i = 0; i < steps; i++) {
         read_keys(keys + i * KEYS, &s->figures[i]); /* bins are those of all ranks from here on */
-        copy_counts(&s->figures[i], counts + i * COUNTS, false);
+        for (int k = 0; k < COUNTS; k++)
+            counts[i * COUNTS + k] = *count_at(&s->figures[i], k);
     }
     OCT_TRY(oct_sum_i64(group, counts, steps * COUNTS));
     oct_tree_fold_f64(&s->leaves, (double *)s->sums, numbers);
     OCT_TRY(group->tree_sum(group, &s->leaves, s->sums, numbers, sizeof(double), total));
     for (int64_t i = 0; i < steps; i++) {
-        copy_counts(&s->figures[i], counts + i * COUNTS, true);
+        for (int k = 0; k < COUNTS; k++)
+            *count_at(&s->figures[i], k) = counts[i * COUNTS + k];
         s->figures[i].same_weights.sums = total[2 * i];
         s->figures[i].reference.sums = total[2 * i + 1];
     }

@@ -151,7 +151,7 @@ static oct_status measure_one(survey *s, const subject *one, measure *result)
     return OCT_OK;
 }
 
-/* Measures every size-th quantizer from this rank's on. */
+/* Runs the float model, and measures the quantizers of this rank: numbers rank, rank + size, rank + 2 size, ... */
 static oct_status measure_share(survey *s, const oct_collective *group, measure *measures)
 {
     const oct_sensitivity_data *d = s->data;
@@ -194,7 +194,8 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
     return OCT_OK;
 }
 
-/* Lists the quantizers to measure, those with a range and of weights, all off; allocates inputs and outputs. */
+/* Turns all quantizers off, lists those to measure (activations that have a range, and weights), and allocates inputs and
+ * outputs. The caller frees what s holds, also after a failure. */
 static oct_status begin_survey(survey *s)
 {
     const oct_sensitivity_data *d = s->data;

@@ -350,21 +350,6 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
     return status;
 }
 
-/* Copies the histograms, one after another, to `all` or back. */
-static void copy_counts(const oct_quantizers *quantizers, double *all, bool back)
-{
-    for (size_t i = 0; i < quantizers->count; i++) {
-        int64_t *histogram = quantizers->items[i]->batch_histogram;
-        if (!oct_fake_quant_counts(quantizers->items[i], true)) continue;
-        for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++, all++) {
-            if (back)
-                histogram[bin] = (int64_t)*all;
-            else
-                *all = (double)histogram[bin];
-        }
-    }
-}
-
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct_collective *group)
 {
     /* Counts below 2^53 are exact in double, and so are their sums, so a tree sum of doubles adds them, with one
@@ -376,10 +361,18 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
         if (oct_fake_quant_counts(quantizers->items[i], true)) n += OCT_HISTOGRAM_BINS;
     if (n == 0) return OCT_OK;
     OCT_TRY(oct_alloc(&all, (size_t)n, sizeof *all));
-    copy_counts(quantizers, all, false);
-    const oct_status status = group->tree_sum(group, &ranks, all, n, sizeof(double), all);
-    if (status == OCT_OK) copy_counts(quantizers, all, true);
-    return status;
+    double *count = all;
+    for (size_t i = 0; i < quantizers->count; i++)
+        if (oct_fake_quant_counts(quantizers->items[i], true))
+            for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+                *count++ = (double)quantizers->items[i]->batch_histogram[bin];
+    OCT_TRY(group->tree_sum(group, &ranks, all, n, sizeof(double), all));
+    count = all;
+    for (size_t i = 0; i < quantizers->count; i++)
+        if (oct_fake_quant_counts(quantizers->items[i], true))
+            for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+                quantizers->items[i]->batch_histogram[bin] = (int64_t)*count++;
+    return OCT_OK;
 }
 
 oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group)

@@ -103,15 +103,15 @@ static void write_codes(row *r, const oct_fake_quant *fq, const oct_module *make
              fq->qconfig.fixed_scale ? ", stays as calibrated" : "");
 }
 
-/* Writes "conv_bn_relu" as "conv + bn + relu". A module that was fused by name says it of itself,
- * up to the first comma, since no node of the graph does. */
+/* Writes the fusion "conv_bn_relu" of a node as "conv + bn + relu". Of modules that oct_fuse_modules has fused no node
+ * records one: there the module's description begins with it, up to the first comma. */
 static void write_fusion(row *r, const oct_graph_node *node)
 {
     char *cell = r->cell[FUSION];
     size_t length = 0;
     for (const char *c = node->fusion; c && *c && length + 4 < CELL_BYTES; c++)
-        length +=
-            (size_t)snprintf(cell + length, CELL_BYTES - length, *c == '_' ? " + " : "%c", *c);
+        length += (size_t)snprintf(cell + length, CELL_BYTES - length, "%s",
+                                   *c == '_' ? " + " : (char[]){*c, '\0'});
     if (node->fusion || !node->module) return;
     oct_module_describe(node->module, cell, CELL_BYTES);
     cell[strcspn(cell, ",")] = '\0';

@@ -41,11 +41,11 @@ static bool is_golden(const void *owner, int64_t n, const void *output)
     return memcmp(outputs + (size_t)n * bytes, output, bytes) == 0;
 }
 
-/* Makes a net of a file's bytes, and closes it when that fails. */
+/* Makes a net of the bytes of a flat file. Takes f over: the net closes it, or this call where it fails. */
 static oct_status open_flat(oct_net **net, flat_file *f, const void *bytes, size_t size,
                             const oct_net_options *options)
 {
-    uint64_t names, texts, pixels, golden, one;
+    uint64_t names, pixels, golden, unused;
     oct_net_source s = {.is_golden = is_golden, .owner = f, .release = close_file};
     fenv_t rounding;
     oct_status status;
@@ -53,10 +53,10 @@ static oct_status open_flat(oct_net **net, flat_file *f, const void *bytes, size
     OCT_TRY_OUT(oct_flat_take(&f->flat, bytes, size));
     s.program = oct_flat_program(f->flat);
     s.classes =
-        (int)((const oct_flat_model *)oct_flat_items(f->flat, OCT_FLAT_MODEL, &one))->classes;
+        (int)((const oct_flat_model *)oct_flat_items(f->flat, OCT_FLAT_MODEL, &unused))->classes;
     s.class_names = oct_flat_items(f->flat, OCT_FLAT_CLASS_NAMES, &names);
     s.class_names_bytes = (size_t)names;
-    s.port_names = oct_flat_items(f->flat, OCT_FLAT_TEXTS, &texts);
+    s.port_names = oct_flat_items(f->flat, OCT_FLAT_TEXTS, &unused);
     for (int i = 0; i < OCT_FLAT_PORT_NAMES; i++)
         s.port_names += strlen(s.port_names) + 1;
     s.port_names_bytes = strlen(s.port_names);

@@ -47,7 +47,7 @@ static oct_status check_lut(const oct_program *program, const oct_step *step)
     const int64_t codes = oct_qtable_size(x->q);
     if (has_channels(program, step))
         OCT_CHECK(step->lut.table && step->lut.size == codes * x->c, OCT_DATA,
-                  "its tables are missing or have not %lld entries for each of %lld channels",
+                  "its tables are missing or do not have %lld entries for each of %lld channels",
                   (long long)codes, (long long)x->c);
     else
         OCT_TRY(oct_check_table(program, step, step->lut.table, step->lut.size));

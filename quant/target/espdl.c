@@ -12,57 +12,43 @@ static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {NULL};
 static const char *const layers[] = {"conv2d", "conv_transpose2d", "linear", NULL};
 
-#define DIVIDES_BY_ALL                                                                             \
-    "it divides by all positions of a window, also at the edges; set count_include_pad and leave " \
-    "ceil off"
-#define REFUSED                                                                                    \
-    "a batch norm that follows no convolution, linear resizing, softmax, PReLU by channels, and "  \
-    "averages of fewer positions at the edges stay float; codes of 16 bits and free zero points "  \
-    "are errors of prepare; the last layer keeps codes"
-#define PROOF                                                                                      \
-    "values of the published formulas, computed in whole numbers by a script of its own; "         \
-    "certificate in the model file, as x86; no such chip was at hand"
+/* What both chips have. */
+#define ESPDL                                                                                      \
+    .no_fusions = oct_adding_fusions, .no_ops = no_ops, .one_scale = one_scale,                    \
+    .float_outputs = float_outputs, .max_channels = 65536,                                         \
+    .no_linear_resize = "it resizes linearly in floats",                                           \
+    .no_uneven_average = "it divides by all positions of a window, also at the edges; set "        \
+                         "count_include_pad and leave ceil off",                                   \
+    .refused = "a batch norm that follows no convolution, linear resizing, softmax, PReLU by "     \
+               "channels, and averages of fewer positions at the edges stay float; codes of 16 "   \
+               "bits and free zero points are errors of prepare; the last layer keeps codes",      \
+    .proof = "values of the published formulas, computed in whole numbers by a script of its "     \
+             "own; certificate in the model file, as x86; no such chip was at hand"
 
 const oct_target oct_target_espdl_s3 = {
+    ESPDL,
     .name = "espdl-s3",
     .help = "ESP-DL on the ESP32-S3: s8, scales of powers of two, one a layer, shifts half up",
     .requantizer = OCT_REQUANT_SHIFT_20,
     .pools_half_up = true,
-    .no_fusions = oct_adding_fusions,
-    .no_ops = no_ops,
-    .no_linear_resize = "it resizes linearly in floats",
-    .no_uneven_average = DIVIDES_BY_ALL,
-    .one_scale = one_scale,
-    .float_outputs = float_outputs,
     .per_tensor = layers,
-    .max_channels = 65536,
     .codes =
         "s8 around 0 (u8 around 128 in Octet's own files); weights s8, one scale a layer; every "
         "scale is a power of two; one for both inputs and the output of a sum",
     .rounding = "sums cut to 20 bits, biases too; arithmetic shift, half up; averages half up",
-    .refused = REFUSED,
     .runs =
         "the runtime of Octet, as a model of ESP-DL's C reference: that the chip also saturates "
         "within a sum of more than 20 bits is not emulated",
-    .proof = PROOF,
 };
 
 const oct_target oct_target_espdl_p4 = {
+    ESPDL,
     .name = "espdl-p4",
     .help = "ESP-DL on the ESP32-P4: s8, scales of powers of two, by channel, shifts half to even",
     .requantizer = OCT_REQUANT_SHIFT_EVEN,
-    .no_fusions = oct_adding_fusions,
-    .no_ops = no_ops,
-    .no_linear_resize = "it resizes linearly in floats",
-    .no_uneven_average = DIVIDES_BY_ALL,
-    .one_scale = one_scale,
-    .float_outputs = float_outputs,
-    .max_channels = 65536,
     .codes =
         "s8 around 0 (u8 around 128 in Octet's own files); weights s8 per output channel; every "
         "scale is a power of two; one for both inputs and the output of a sum",
     .rounding = "arithmetic shift, half to even; averages half to even",
-    .refused = REFUSED,
     .runs = "the runtime of Octet, as a model of ESP-DL's C reference",
-    .proof = PROOF,
 };

@@ -358,8 +358,8 @@ static oct_status end_learning(oct_train_step *s, oct_status status)
     return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
 }
 
-/* Turns a failure by a number that is not finite into a step that is undone, where that is asked for (nonfinite). Such
- * numbers appear on all ranks in the same step, so all of them undo it. */
+/* With nonfinite: skip, undoes a step that has failed by NaN or infinity, keeps the reason in s->why, and returns OCT_OK.
+ * Such numbers appear on all ranks in the same step, so all of them undo it. */
 static oct_status skip_nonfinite(oct_train_step *s, oct_status status)
 {
     if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;

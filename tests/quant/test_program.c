@@ -592,7 +592,7 @@ Test(other_kinds, refuses_tables_that_lack_entries_or_leave_the_codes)
     lut->lut.size = 255;
     refused("step 4 (lut \"lut\"): its table is missing or has not 256 entries");
     lut->lut.size = 65536;
-    refused("step 4 (lut \"lut\"): its tables are missing or have not 256 entries for each of 4 "
+    refused("step 4 (lut \"lut\"): its tables are missing or do not have 256 entries for each of 4 "
             "channels");
     lut->lut.size = 256;
     uint16_t *table = lut->lut.table;
