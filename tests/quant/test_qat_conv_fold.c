@@ -301,6 +301,34 @@ static void check_float(conv_kind kind, bool bias)
     oct_module_destroy(&bn);
 }
 
+/* The k-th allocation fails, k = 1, 2, ... until all succeed. */
+Test(qat_conv_fold, without_memory_weights_stay)
+{
+    const conv_case v = {
+        .kind = CONV_PLAIN, .target = "x86", .in_bits = 8, .out_bits = 8, .batch_norm = true};
+    bench b;
+    case_begin(&b, &v);
+    oct_qat_conv *conv = case_conv(&b);
+    const oct_qparams input = input_of(&b);
+    const oct_tensor *weight = &oct_layer_weight(conv->layer)->value;
+    const size_t bytes = (size_t)oct_numel(weight) * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, weight->data, bytes);
+    oct_status status = OCT_RESOURCE;
+    int64_t failures = 0;
+    while (status != OCT_OK) {
+        cr_assert_not_null(conv->batch_norm);
+        oct_check_bytes(weight->data, before, (int64_t)bytes, "weights");
+        oct_mem_fail_after(++failures);
+        status = oct_qat_conv_fold(conv, input);
+        oct_mem_fail_after(0);
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE);
+    }
+    cr_assert(failures > 3 && !conv->batch_norm && memcmp(weight->data, before, bytes) != 0);
+    free(before);
+    bench_end(&b);
+}
+
 Test(fold_float, makes_layers_compute_what_their_batch_norm_did)
 {
     for (conv_kind kind = 0; kind < CONV_KINDS; kind++)
