@@ -86,8 +86,8 @@ static void look_at_memory(const char *folder, void *bytes)
     *(int64_t *)bytes = lesser_limit(*(int64_t *)bytes, oct_max_i64(0, most - used + dropped));
 }
 
-/* Returns the bytes that this process may still take of a resource with a limit; -1: none, or unknown. used: the key of
- * its use in /proc/self/status, such as "VmSize:". */
+/* Returns the bytes that this process may still take of a resource; -1: there is no limit, or it is unknown. used: the key
+ * of its use in /proc/self/status, such as "VmSize:". */
 static int64_t bytes_left_of_limit(int resource, const char *used)
 {
     struct rlimit limit;

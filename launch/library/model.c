@@ -234,7 +234,9 @@ oct_status oct_quantize(oct_training *t, const oct_data *data, const oct_quantiz
     if (status == OCT_OK && (golden < 0 || golden > OCT_MODEL_GOLDEN_MAX))
         status = oct_fail(OCT_USAGE, "golden: %lld; allowed: 0 to %d", (long long)golden,
                           OCT_MODEL_GOLDEN_MAX);
-    OCT_TRY(oct_training_begin(t, data, status, (double)o->epochs, o->lr));
+    /* Samples that only calibrate need no labels. */
+    OCT_TRY(oct_training_begin(t, o->epochs != 0 ? data : NULL, status, (double)o->epochs, o->lr));
+    OCT_TRY(oct_training_begin(t, test, OCT_OK, 0, 0));
     OCT_TRY(oct_training_prepare(t, NULL));
     OCT_TRY(oct_training_calibrate(t, data));
     if (o->epochs != 0)

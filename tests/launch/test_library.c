@@ -478,6 +478,9 @@ Test(library, wrong_arguments_and_orders_are_refused)
                  {{.golden = -1}, "golden: -1"}};
     for (size_t i = 0; i < OCT_COUNT(wrong); i++) /* before anything is prepared */
         refuses(oct_quantize(t, &data, &wrong[i].options, &model), OCT_USAGE, wrong[i].said);
+    bad = data, bad.input[1] = NULL;
+    refuses(oct_quantize(t, &data, &(oct_quantize_options){.test = &bad}, &model), OCT_USAGE,
+            "array of input 1");
     refuses(oct_training_calibrate(t, &data), OCT_USAGE, "oct_training_prepare first");
     refuses(oct_training_freeze(t), OCT_USAGE, "oct_training_prepare first");
     refuses(oct_model_make(&model, t), OCT_USAGE, "oct_training_prepare first");
