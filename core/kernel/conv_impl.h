@@ -148,7 +148,7 @@ typedef struct oct_weight_block {
     int64_t channel; /* first one of the input, of all groups */
     int64_t sample, samples, line, lines;
     bool first, last; /* sums begin with it; the gradient is complete after it and is written */
-    bool ends, fresh; /* INT8: sums of codes become floats after it, which are set and not added */
+    bool ends, fresh; /* INT8: sums of codes become floats after it; these are set, not added */
 } oct_weight_block;
 
 /* Kernel rows with the same lines of a block are multiplied together. */
@@ -190,7 +190,8 @@ static inline oct_weight_plan oct_weight_raw_plan(const oct_weight_plan *p)
 }
 
 /* Packs the operands of a block: planes of p->ins channels of the input, as far as the taps see them, and panels of the
- * gradient's rows of a group, line by line of the output. With two digits the panels of the lower one follow those of the higher. */
+ * gradient's rows of a group, line by line of the output. With two digits the panels of the lower one follow those of the
+ * higher. */
 void oct_weight_pack_block(const oct_weight_plan *p, const oct_conv_weight_pass *pass,
                            const oct_weight_block *b, const oct_weight_scratch *r);
 
@@ -209,8 +210,8 @@ void oct_weight_list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oc
 void oct_weight_multiply_rows(const oct_weight_plan *p, const oct_weight_block *b,
                               const oct_weight_scratch *r, oct_product *product, int64_t at,
                               const float *scale, float *sums);
-/* INT8 (otherwise nothing): computes r->offsets of kernel rows c, which are zero_point * sum of q over the lines that they
- * read, as a product with the plane of zero points. product: that of these rows, with its runs. Overwrites r->rows. */
+/* INT8 (otherwise nothing): r->offsets of kernel rows c = or += (product->add) zero_point * sum of q over the lines that
+ * they read, a product with the plane of zero points. product: that of these rows, with its runs. Overwrites r->rows. */
 void oct_weight_compute_offsets(const oct_weight_plan *p, const oct_kernel_rows *c,
                                 const oct_weight_scratch *r, const oct_product *product);
 

@@ -171,8 +171,8 @@ typedef struct leaf_group {
     oct_weight_scratch scratch;
 } leaf_group;
 
-/* Describes a leaf of a group, whose leaves run in parallel: one block has all its positions, and r must have room for it.
- * runs: memory for its list of runs. */
+/* Describes a leaf of a group, which one thread computes side by side: one block has all positions of the leaf, and r must
+ * have room for it. runs: memory for its list of runs. */
 static group_leaf group_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *r,
                                 oct_run *runs)
 {

@@ -5,8 +5,8 @@
 #include "quant/program/program.h"
 
 /* Converts a prepared model whose scales are frozen. example: as for oct_prepare. target: the one that the model was
- * prepared for, else OCT_PREPARE. fallbacks (may be NULL) receives a line for each layer that stays float. The program
- * passes oct_program_check and computes, bit for bit, what root computes in eval mode. */
+ * prepared for; another one gives OCT_PREPARE, NULL OCT_USAGE. fallbacks (may be NULL) receives a line for each layer that
+ * stays float. The program passes oct_program_check and computes, bit for bit, what root computes in eval mode. */
 oct_status oct_convert(oct_program *program, oct_module *root, const oct_example *example,
                        const oct_target *target, oct_text *fallbacks);
 
