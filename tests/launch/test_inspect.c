@@ -192,7 +192,8 @@ Test(inspect, sums_beyond_a_chips_bits_are_reported_once_with_the_layer_of_the_l
 {
     OCTET("train", "r.yaml", "output=narrow", "quant.target=espdl-s3", "quant.batch_norm=folded");
     oct_check_exit(job, 0);
-    oct_check_said(job, "layers could leave 20 bits, where the chip of target espdl-s3 saturates after");
+    oct_check_said(job,
+                   "layers could leave 20 bits, where the chip of target espdl-s3 saturates after");
     oct_check_said(job, "furthest features.10, ");
     OCTET("train", "r.yaml", "output=broad", "quant.target=espdl-p4", "quant.batch_norm=folded");
     oct_check_exit(job, 0);
