@@ -52,12 +52,13 @@ class TestTrain(unittest.TestCase):
                 raise Enough
 
         output = self.folder / "stopped"
+        changes = {"checkpoint.every": 1, "float.epochs": 40}  # takes far longer than 0.1 s, after which records are read
         with self.assertRaises(Enough):
-            octet.train(self.recipe, {"checkpoint.every": 1}, output=output, on_record=stop)
+            octet.train(self.recipe, changes, output=output, on_record=stop)
         self.assertFalse((output / "model.int8.h5").exists())
         self.assertEqual(repr(octet.Run(output)), f"<octet.Run {output}: not ended>")
-        run = octet.train(self.recipe, {"checkpoint.every": 1}, output=output)
-        whole = octet.train(self.recipe, {"checkpoint.every": 1}, output=self.folder / "whole", ranks=3)
+        run = octet.train(self.recipe, changes, output=output)
+        whole = octet.train(self.recipe, changes, output=self.folder / "whole", ranks=3)
         self.assertEqual((run.folder / "model.int8.h5").read_bytes(), (whole.folder / "model.int8.h5").read_bytes())
 
     def test_weights_are_those_of_the_last_checkpoint(self):
