@@ -68,7 +68,7 @@ class TestNet(unittest.TestCase):
     def test_a_network_of_the_zoo_comes_by_its_name(self):
         entry = octet.command("zoo", "tiny")
         with octet.load("zoo:tiny") as m:
-            self.assertEqual(m.path, entry["model"])
+            self.assertTrue(os.path.samefile(m.path, entry["model"]))  # in a wheel one has ".."
             m.verify()
         with self.assertRaisesRegex(octet.UsageError, "did you mean 'tiny'"):
             octet.load("zoo:tinny")
