@@ -108,8 +108,8 @@ int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most);
 /* Begins the sum of a parameter's gradient over this rank's leaves, in groups of up to `leaves` of them. */
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
                            int64_t leaves, const oct_leaf_layout *layout);
-/* Sums the rows of the last round into the tree, and gives the next groups, [first, end); false: all are done, or the context has
- * failed. */
+/* Sums the rows of the last round into the tree, and gives the next groups, [first, end); false: all are done, or the
+ * context has failed. */
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
 /* Returns the leaves of a group of this round, and the row that their gradients are to be written or added to. */
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
